@@ -1,0 +1,1 @@
+"""Rollplex: RL post-training of vision-language models with prefixes computed once and work hidden under decoding."""

@@ -1,0 +1,62 @@
+"""Rotary position ids, computed once, by one rule, for trainer, reference and engine.
+
+The rule is the one of Qwen2.5-VL's authors and of vLLM: text runs count up on all three axes together; a medium's
+tokens take (time, height, width) from its grid, time scaled by seconds; what follows a medium continues at the largest
+position so far plus one. (transformers 5.19 continues at start + max(h, w) instead, which costs 0.3-0.9 nats.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rollplex.batch import Media
+
+
+def rope_positions(
+    length: int,
+    media: Sequence[Media],
+    starts: Sequence[int],
+    *,
+    merge: int,
+    tokens_per_second: int,
+) -> torch.Tensor:
+    """Position ids [3, length] int64 of a prompt.
+
+    Args:
+        length: tokens of the prompt, placeholders expanded.
+        media: in order of appearance.
+        starts: index of each medium's first placeholder token.
+        merge: side of the square of patches behind one token.
+        tokens_per_second: temporal positions that a second of video advances.
+    """
+    axes = np.empty((3, length), dtype=np.int64)
+    at = following = 0  # next token, next free position
+    for item, start in zip(media, starts, strict=True):
+        axes[:, at:start] = np.arange(following, following + start - at)
+        following += start - at
+        t, h, w = item.grid
+        grid = np.indices((t, h // merge, w // merge))
+        if item.kind == "video":
+            # float64 product then truncation, exactly as the engine does it: 0.5 s * 2/s must not become 0
+            grid[0] = (grid[0] * (tokens_per_second * item.seconds_per_grid)).astype(np.int64)
+        run = grid.reshape(3, -1) + following
+        at = start + run.shape[1]
+        if at > length:
+            raise ValueError(f"medium at token {start} needs {run.shape[1]} tokens, but the prompt ends at {length}")
+        axes[:, start:at] = run
+        following = int(run.max()) + 1
+    axes[:, at:] = np.arange(following, following + length - at)
+    return torch.from_numpy(axes)
+
+
+def suffix_positions(positions: torch.Tensor, response_tokens: int) -> torch.Tensor:
+    """Positions [3, response_tokens] of a suffix: the last prompt token, then all response tokens but the last.
+
+    ``positions`` is the prompt's [3, P]; the last response token is a target and never an input.
+    """
+    following = int(positions.max()) + 1
+    rest = torch.arange(following, following + response_tokens - 1, dtype=torch.int64).expand(3, -1)
+    return torch.cat([positions[:, -1:], rest], dim=1)
