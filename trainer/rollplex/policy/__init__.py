@@ -1,0 +1,1 @@
+"""The policy: Megatron-Core language model, vision tower, boundary attention, log probabilities."""

@@ -1,0 +1,120 @@
+"""A vision-language policy: encode media, run prefixes, score packed suffixes.
+
+Actor and reference are two instances of the same class; the reference's parameters take no gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rollplex.api.shapes import ModelShape, shape_from_folder
+from rollplex.batch import Media, Prompt
+from rollplex.policy import vision
+from rollplex.policy.cut import Boundary, Features
+from rollplex.policy.language import build_language
+from rollplex.policy.logprobs import token_logprobs
+from rollplex.policy.pack import Pack
+from rollplex.policy.passes import embed, output_logits, prefix_pass, suffix_pass
+from rollplex.policy.rope import rope_angles
+from rollplex.weights.hf import fuse_gate_up, load_folder
+
+FREEZABLE = ("vision", "projector", "language")
+
+
+class Policy(nn.Module):
+    """Qwen2.5-VL as Megatron-Core language model and transformers vision tower.
+
+    ``recompute``: drop activations inside layers and run them again in the backward (non-reentrant checkpointing).
+    """
+
+    def __init__(self, shape: ModelShape, dtype: torch.dtype = torch.float32, recompute: bool = False) -> None:
+        super().__init__()
+        self.shape = shape
+        self.recompute = recompute
+        self.language = build_language(shape, dtype)
+        self.visual = vision.build_vision(shape, dtype)
+        fuse_gate_up(self.visual)
+
+    @property
+    def device(self) -> torch.device:
+        return self.language.embedding.word_embeddings.weight.device  # type: ignore[no-any-return]
+
+    def freeze(self, parts: Iterable[str]) -> None:
+        """Stop gradients into ``vision`` (the tower), ``projector`` (its merger) or ``language``."""
+        for part in parts:
+            if part not in FREEZABLE:
+                raise ValueError(f"model.freeze: {part!r} matches no module; choose from {', '.join(FREEZABLE)}")
+        for name, parameter in self.named_parameters():
+            root = name.split(".")[0]
+            part = "language" if root == "language" else "projector" if ".merger." in name else "vision"
+            if part in parts:
+                parameter.requires_grad_(False)
+
+    def encode(self, media: Media) -> Features:
+        """Vision features of one medium; the graph is kept where the tower or projector is trainable."""
+        return Features([vision.encode(self.visual, media, self.device)])
+
+    def prefix(self, prompt: Prompt, features: Sequence[Features]) -> Boundary | None:
+        """Boundary KV of a prompt without its last token; None for a one-token prompt.
+
+        ``features`` belong to ``prompt.media``, in order.
+        """
+        length = len(prompt.token_ids) - 1
+        if length == 0:
+            return None
+        token_ids = torch.tensor(prompt.token_ids[:-1], device=self.device)
+        scatter = self._scatter(prompt, features)
+        hidden = embed(self.language, token_ids, scatter)
+        return Boundary(prefix_pass(self.language, hidden, self._angles(prompt.positions[:, :-1]), self.recompute))
+
+    def score(
+        self,
+        pack: Pack,
+        boundaries: Mapping[int, Boundary],
+        features: Mapping[tuple[int, int], Features],
+        temperature: float,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log probabilities and entropies, both [M] float32, of the pack's response tokens.
+
+        Args:
+            boundaries: by group, for ``pack.groups``.
+            features: by (group, medium), for ``pack.media_rows`` (prompts that were not split).
+            temperature: of the policy softmax(logits / T).
+        """
+        scatter = [(row, features[group, medium].tensor) for group, medium, row in pack.media_rows]
+        hidden = embed(self.language, pack.token_ids, scatter)
+        read = [boundaries[group] for group in pack.groups]
+        hidden = suffix_pass(
+            self.language, hidden, self._angles(pack.positions), pack.segments, read, self.recompute
+        )
+        logits = output_logits(self.language, hidden[pack.target_rows])
+        return token_logprobs(logits, pack.targets, temperature)
+
+    def _angles(self, positions: torch.Tensor) -> torch.Tensor:
+        shape = self.shape
+        return rope_angles(positions.to(self.device), shape.head_dim, shape.rope_theta, shape.mrope_section)
+
+    def _scatter(self, prompt: Prompt, features: Sequence[Features]) -> list[tuple[int, torch.Tensor]]:
+        if len(features) != len(prompt.media):
+            raise ValueError(f"prompt {prompt.id!r} has {len(prompt.media)} media, but {len(features)} features came")
+        scatter = []
+        for start, media, item in zip(prompt.media_starts, prompt.media, features, strict=True):
+            expected = media.tokens(self.shape.vision.merge)
+            if item.tensor.size(0) != expected:
+                raise ValueError(
+                    f"prompt {prompt.id!r}: medium at token {start} has {expected} placeholders, "
+                    f"but the tower gave {item.tensor.size(0)} features"
+                )
+            scatter.append((start, item.tensor))
+        return scatter
+
+
+def load_policy(folder: str | Path, dtype: torch.dtype = torch.float32, recompute: bool = False) -> Policy:
+    """Build the policy of a Hugging Face folder and read its weights, tensor by tensor."""
+    policy = Policy(shape_from_folder(folder), dtype, recompute)
+    load_folder(policy.language, policy.visual, policy.shape, folder)
+    return policy
