@@ -1,0 +1,1 @@
+"""Datasets, video decoding and prompt building: from a JSONL row to a :class:`rollplex.batch.Prompt`."""

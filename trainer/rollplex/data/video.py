@@ -1,0 +1,140 @@
+"""Decoding videos with PyAV and images with Pillow, within a job's budgets.
+
+Worker processes run this, so it imports neither torch nor transformers. Whatever is wrong with a file comes out as
+:class:`~rollplex.data.pixels.MediaError`; a decoder that blocks is the loader's to kill.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import av
+import numpy as np
+from PIL import Image, ImageOps
+
+from rollplex.data.pixels import MediaError, Patches, PixelRules, Pixels, grid_of, patchify, resize, smart_resize
+
+
+@dataclass(frozen=True)
+class VideoBudget:
+    """How much of a video is looked at; fields of the job's ``data.video``."""
+
+    fps: float = 2.0
+    max_frames: int = 32
+    max_pixels_per_frame: int = 200_704
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A medium at its final size: [frames, height, width, 3] uint8; ``seconds_per_grid`` is 0.0 for an image."""
+
+    kind: Literal["image", "video"]
+    pixels: Pixels
+    seconds_per_grid: float
+
+    def patches(self, rules: PixelRules, out: Patches | None = None) -> Patches:
+        return patchify(self.pixels, rules, out)
+
+    def grid(self, rules: PixelRules) -> tuple[int, int, int]:
+        return grid_of(self.pixels, rules)
+
+
+def sample_frames(total: int, native_fps: float, budget: VideoBudget) -> tuple[list[int], float]:
+    """Which of ``total`` frames to look at, and the frames per second that this makes.
+
+    As many as ``budget.fps`` asks for over the video's duration, at least one, at most ``budget.max_frames`` and
+    ``total``, evenly spread from the first frame on. The rate is that of the frames taken, not the one asked for:
+    where a limit binds they lie further apart, and the positions in time must say so.
+    """
+    count = max(1, min(int(total / native_fps * budget.fps + 1e-6), budget.max_frames, total))
+    return [index * total // count for index in range(count)], count / total * native_fps
+
+
+def read_media(kind: Literal["image", "video"], path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
+    """Decode, sample and resize one file; raises MediaError."""
+    if not Path(path).exists():
+        raise MediaError("missing", path)
+    try:
+        return _read_image(path, rules) if kind == "image" else _read_video(path, budget, rules)
+    except (OSError, ValueError, EOFError, Image.DecompressionBombError) as error:  # av's own errors are among these
+        raise MediaError("unreadable", path, f"{type(error).__name__}: {error}") from None
+
+
+def _target(path: str, height: int, width: int, rules: PixelRules, least: int, most: int) -> tuple[int, int]:
+    try:
+        return smart_resize(height, width, factor=rules.factor, min_pixels=min(least, most), max_pixels=most)
+    except ValueError as error:
+        raise MediaError("aspect_ratio", path, str(error)) from None
+
+
+def _read_image(path: str, rules: PixelRules) -> Frames:
+    with Image.open(path) as file:
+        width, height = file.size
+        _target(path, height, width, rules, rules.image_min, rules.image_max)  # refuse a bad shape before decoding it
+        image = ImageOps.exif_transpose(file)
+        height, width = _target(path, image.height, image.width, rules, rules.image_min, rules.image_max)
+        return Frames("image", resize(image, height, width)[None], 0.0)
+
+
+def _read_video(path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
+    with av.open(path) as container:
+        if not container.streams.video:
+            raise MediaError("unreadable", path, "no video stream")
+        stream = container.streams.video[0]
+        times, keyframes = _frame_times(container, stream, path)
+        native_fps = float(stream.average_rate or stream.guessed_rate or 0)
+        if native_fps <= 0:
+            raise MediaError("unreadable", path, "no frame rate")
+        indices, sampled_fps = sample_frames(len(times), native_fps, budget)
+        size: tuple[int, int] | None = None
+        frames = []
+        for frame in _frames_at(container, stream, [times[index] for index in indices], keyframes):
+            if size is None:
+                size = _target(path, frame.height, frame.width, rules, rules.video_min, budget.max_pixels_per_frame)
+            frames.append(resize(frame.to_image(), *size))
+        if len(frames) < len(indices):
+            raise MediaError("truncated", path, f"{len(frames)} of {len(indices)} sampled frames decode")
+        return Frames("video", np.stack(frames), rules.temporal_patch / sampled_fps)
+
+
+def _frame_times(container: Any, stream: Any, path: str) -> tuple[list[int], list[int]]:
+    """Time stamps of all frames, and of those that decoding can start at, from the packets alone (no decoding)."""
+    times, keyframes, seen = [], [], 0
+    for packet in container.demux(stream):
+        time = packet.pts if packet.pts is not None else packet.dts
+        if packet.size == 0 or time is None:
+            continue  # the flush packet at the end
+        seen += 1
+        if packet.is_corrupt or packet.is_discard:
+            continue
+        times.append(time)
+        if packet.is_keyframe:
+            keyframes.append(time)
+    if not times:
+        raise MediaError("unreadable", path, "no frames")
+    if len(times) < 0.95 * stream.frames and seen < stream.frames:
+        raise MediaError("truncated", path, f"{len(times)} of {stream.frames} frames are there")
+    return sorted(times), sorted(keyframes)
+
+
+def _frames_at(container: Any, stream: Any, wanted: Sequence[int], keyframes: Sequence[int]) -> Iterator[Any]:
+    """The decoded frames at ascending time stamps; jumps to a later keyframe where one lies before the next."""
+    container.seek(0 if not keyframes else keyframes[0], stream=stream, backward=True)
+    decoded = container.decode(stream)
+    last = None
+    for time in wanted:
+        at = bisect.bisect_right(keyframes, time) - 1
+        if last is not None and at >= 0 and keyframes[at] > last:
+            container.seek(keyframes[at], stream=stream, backward=True)
+            decoded = container.decode(stream)
+        for frame in decoded:
+            last = frame.pts if frame.pts is not None else frame.dts
+            if last is not None and last >= time:
+                yield frame
+                break
+        else:
+            return
