@@ -1,0 +1,1 @@
+"""Bytes that live long: gradients, masters, moments."""

@@ -1,0 +1,1 @@
+"""One step: work items, the schedules that order them, the lanes that run them."""

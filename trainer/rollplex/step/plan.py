@@ -1,0 +1,51 @@
+"""From a batch of prompts to a step's units (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from rollplex.batch import Prompt
+from rollplex.step.work import ACTOR_MEDIA, StepPlan, Unit
+
+
+def plan_step(
+    prompts: Sequence[Prompt],
+    group_size: int,
+    *,
+    share_prefix: bool,
+    reference: bool,
+    frozen_tower: bool,
+    batch_advantage: bool = False,
+    held_media: Collection[str] = (),
+) -> StepPlan:
+    """Units of a step: one per group, or one per response where prefixes are not shared.
+
+    Media names start with whose tower encodes them: ``shared:`` where vision and projector are frozen (actor and
+    reference agree), else ``actor:`` and ``reference:``. Without sharing a name ends with its unit: every response
+    encodes again. ``held_media`` are names whose features an earlier step left, still valid.
+    """
+    units: list[Unit] = []
+    for group, prompt in enumerate(prompts):
+        members = tuple(range(group_size))
+        for part in [members] if share_prefix else [(member,) for member in members]:
+            again = "" if share_prefix else f"#{len(units)}"
+            keys = [media.key + again for media in prompt.media]
+            actor = "shared:" if frozen_tower else ACTOR_MEDIA
+            units.append(
+                Unit(
+                    group=group,
+                    members=part,
+                    # a one-token prompt has an empty prefix
+                    split=share_prefix and len(prompt.token_ids) > 1,
+                    actor_media=tuple(actor + key for key in keys),
+                    reference_media=tuple(("shared:" if frozen_tower else "reference:") + key for key in keys),
+                )
+            )
+    return StepPlan(
+        group_sizes=(group_size,) * len(prompts),
+        units=tuple(units),
+        reference=reference,
+        batch_advantage=batch_advantage,
+        held_media=frozenset(held_media),
+        trained_media=not frozen_tower,
+    )

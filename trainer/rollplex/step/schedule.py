@@ -1,0 +1,86 @@
+"""Schedules: when a ready item of the compute lane may start, and which goes first (pure).
+
+The work items are the same under all three; a schedule only says "not yet".
+
+serial   phase after phase, as ROLL, verl and TRL do it: decode, reference, actor.
+overlap  prefixes under decode, suffixes after it (the paper).
+stream   also suffixes and prefix backwards of finished groups, under the decode of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollplex.step.work import ACTOR_MEDIA, Item, Kind, Progress
+
+SUFFIXES = (Kind.REF_SUFFIX, Kind.ACTOR_SUFFIX)
+REFERENCE = (Kind.REF_PREFIX, Kind.REF_SUFFIX)
+BACKWARDS = (Kind.PREFIX_BACKWARD, Kind.ENCODE_BACKWARD)
+COMPUTE = (Kind.ENCODE, Kind.REF_PREFIX, Kind.ACTOR_PREFIX, *SUFFIXES, *BACKWARDS, Kind.UPDATE, Kind.PUBLISH)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A mode and its bounds.
+
+    ``run_ahead``: units that may hold their prefix graph before their suffix ran. ``pack_tokens``: input tokens of one
+    suffix pass. ``deterministic``: gradients are added in unit order and a pack never mixes units, so that ``stream``
+    gives the same bits whatever finishes first.
+    """
+
+    mode: str
+    run_ahead: int
+    pack_tokens: int
+    deterministic: bool = False
+
+    def may_start(self, item: Item, progress: Progress) -> bool:
+        """Whether a ready item may start now."""
+        if item.kind is Kind.ACTOR_PREFIX and progress.live_graphs >= self.run_ahead:
+            return False
+        if self.mode == "serial":
+            return self._serial(item, progress)
+        if self.mode == "overlap":
+            return self._overlap(item, progress)
+        if self.deterministic and item.kind is Kind.ACTOR_SUFFIX:
+            return item == progress.next_of(Kind.ACTOR_SUFFIX)
+        return True
+
+    def _serial(self, item: Item, progress: Progress) -> bool:
+        if not progress.all_complete(Kind.DECODE, Kind.REWARD):
+            return False
+        for_reference = item.kind is Kind.ENCODE and not item.media.startswith(ACTOR_MEDIA)
+        return for_reference or item.kind in REFERENCE or progress.all_complete(Kind.REF_PREFIX, Kind.REF_SUFFIX)
+
+    def _overlap(self, item: Item, progress: Progress) -> bool:
+        if item.kind is Kind.REF_SUFFIX:
+            return progress.all_complete(Kind.DECODE)
+        if item.kind is Kind.ACTOR_SUFFIX:
+            # all at once, so that packs do not depend on which reward came first
+            return progress.all_complete(Kind.ADVANTAGE, Kind.REF_SUFFIX)
+        return True
+
+    def priority(self, item: Item) -> tuple[int, Item]:
+        """Smaller goes first. Backwards free memory, so they lead; then phases, in ``stream`` suffixes before prefixes."""
+        if item.kind in BACKWARDS:
+            return (0, item)
+        if item.kind in SUFFIXES:
+            return (1 if self.mode == "stream" else 4, item)
+        return (2 if item.kind in (Kind.ENCODE, Kind.REF_PREFIX) else 3, item)
+
+    def next_pass(self, progress: Progress, cost: Callable[[Item], int]) -> list[Item]:
+        """The item to start now, with further suffixes of its kind up to ``pack_tokens``; empty: nothing may start."""
+        able = [i for i in progress.ready if i.kind in COMPUTE and self.may_start(i, progress)]
+        if not able:
+            return []
+        able.sort(key=self.priority)
+        chosen = able[:1]
+        if chosen[0].kind in SUFFIXES and not self.deterministic:
+            room = self.pack_tokens - cost(chosen[0])
+            for item in able[1:]:
+                if item.kind is not chosen[0].kind or cost(item) > room:
+                    break
+                chosen.append(item)
+                room -= cost(item)
+        return chosen
+

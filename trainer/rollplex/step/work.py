@@ -1,0 +1,169 @@
+"""Work items of a step and what each waits for (pure).
+
+A *unit* is what the compute lane works on: one prefix and the responses that read it. With shared prefixes a unit is a
+group; without (``sharePrefix: false``) every response is a unit of its own, brings its prompt along, and encodes its
+media again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+ACTOR_MEDIA = "actor:"  # media names say whose tower encodes: actor:, reference:, or shared: (frozen)
+
+
+class Kind(StrEnum):
+    """Work items by DESIGN's names."""
+
+    DECODE = "decode"
+    REWARD = "reward"
+    ADVANTAGE = "advantage"
+    ENCODE = "encode"
+    REF_PREFIX = "ref_prefix"
+    REF_SUFFIX = "ref_suffix"
+    ACTOR_PREFIX = "actor_prefix"
+    ACTOR_SUFFIX = "actor_suffix"
+    PREFIX_BACKWARD = "prefix_backward"
+    ENCODE_BACKWARD = "encode_backward"
+    UPDATE = "update"
+    PUBLISH = "publish"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """One piece of work: ``index`` is a group (decode, reward, advantage) or a unit; ``media`` names what is encoded."""
+
+    kind: Kind
+    index: int = 0
+    sample: int = 0
+    media: str = ""
+
+    def __str__(self) -> str:
+        if self.media:
+            return f"{self.kind} {self.media[:17]}"
+        return f"{self.kind} {self.index}" + (f".{self.sample}" if self.kind in (Kind.DECODE, Kind.REWARD) else "")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """``group`` and the ``members`` of it; ``split``: the prefix is a pass of its own (else the whole prompt is)."""
+
+    group: int
+    members: tuple[int, ...]
+    split: bool
+    actor_media: tuple[str, ...] = ()  # what must be encoded by the actor's tower, by name
+    reference_media: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What there is to do in a step."""
+
+    group_sizes: tuple[int, ...]
+    units: tuple[Unit, ...]
+    reference: bool  # the KL needs reference log probabilities
+    batch_advantage: bool = False  # advantages wait for the rewards of the whole batch
+    held_media: frozenset[str] = field(default_factory=frozenset)  # encoded in an earlier step, still valid
+    trained_media: bool = True  # the actor's tower or projector takes gradients
+
+
+def waits(plan: StepPlan) -> dict[Item, set[Item]]:
+    """Every item of the step, with the items that must be complete before it starts."""
+    graph: dict[Item, set[Item]] = {}
+    rewards: list[Item] = []
+    for group, size in enumerate(plan.group_sizes):
+        for sample in range(size):
+            graph[Item(Kind.DECODE, group, sample)] = set()
+            graph[Item(Kind.REWARD, group, sample)] = {Item(Kind.DECODE, group, sample)}
+            rewards.append(Item(Kind.REWARD, group, sample))
+    for group in range(len(plan.group_sizes)):
+        own = [item for item in rewards if item.index == group]
+        graph[Item(Kind.ADVANTAGE, group)] = set(rewards if plan.batch_advantage else own)
+    for index, unit in enumerate(plan.units):
+        if plan.reference:
+            _add_pass(graph, plan, index, unit, unit.reference_media, Kind.REF_PREFIX, Kind.REF_SUFFIX)
+        suffix = _add_pass(graph, plan, index, unit, unit.actor_media, Kind.ACTOR_PREFIX, Kind.ACTOR_SUFFIX)
+        graph[suffix].add(Item(Kind.ADVANTAGE, unit.group))
+        if plan.reference:
+            graph[suffix].add(Item(Kind.REF_SUFFIX, index))
+        last = suffix
+        if unit.split:
+            last = Item(Kind.PREFIX_BACKWARD, index)
+            graph[last] = {suffix}
+        if plan.trained_media:
+            for media in unit.actor_media:
+                graph.setdefault(Item(Kind.ENCODE_BACKWARD, media=media), set()).add(last)
+    graph[Item(Kind.UPDATE)] = {item for item in graph if item.kind is not Kind.REWARD}
+    graph[Item(Kind.PUBLISH)] = {Item(Kind.UPDATE)}
+    return graph
+
+
+def _add_pass(
+    graph: dict[Item, set[Item]],
+    plan: StepPlan,
+    index: int,
+    unit: Unit,
+    media: Sequence[str],
+    prefix_kind: Kind,
+    suffix_kind: Kind,
+) -> Item:
+    encodes = {Item(Kind.ENCODE, media=name) for name in media if name not in plan.held_media}
+    for encode in encodes:
+        graph.setdefault(encode, set())
+    suffix = Item(suffix_kind, index)
+    graph[suffix] = {Item(Kind.DECODE, unit.group, sample) for sample in unit.members}
+    if unit.split:
+        prefix = Item(prefix_kind, index)
+        graph[prefix] = encodes
+        graph[suffix].add(prefix)
+    else:
+        graph[suffix] |= encodes
+    return suffix
+
+
+class Progress:
+    """Which items are complete, ready, or still wait (not thread-safe: the step's lock guards it)."""
+
+    def __init__(self, graph: dict[Item, set[Item]]) -> None:
+        self._missing = {item: len(needs) for item, needs in graph.items()}
+        self._followers: dict[Item, list[Item]] = {item: [] for item in graph}
+        for item, needs in graph.items():
+            for need in needs:
+                self._followers[need].append(item)
+        self._open = {kind: sum(item.kind is kind for item in graph) for kind in Kind}
+        self._complete: set[Item] = set()
+        self.ready: set[Item] = {item for item, missing in self._missing.items() if missing == 0}
+        self.live_graphs = 0  # units whose actor prefix graph is held
+
+    def start(self, item: Item) -> None:
+        """Take a ready item out of the ready set."""
+        self.ready.remove(item)
+        if item.kind is Kind.ACTOR_PREFIX:
+            self.live_graphs += 1
+
+    def complete(self, item: Item) -> None:
+        """Mark a started item complete; what waited only for it becomes ready."""
+        if item.kind is Kind.PREFIX_BACKWARD:
+            self.live_graphs -= 1
+        self._open[item.kind] -= 1
+        self._complete.add(item)
+        for follower in self._followers[item]:
+            self._missing[follower] -= 1
+            if self._missing[follower] == 0:
+                self.ready.add(follower)
+
+    def next_of(self, kind: Kind) -> Item | None:
+        """The smallest item of a kind that is not complete yet."""
+        return min((item for item in self._followers if item.kind is kind and item not in self._complete), default=None)
+
+    def all_complete(self, *kinds: Kind) -> bool:
+        return all(self._open[kind] == 0 for kind in kinds)
+
+    @property
+    def done(self) -> bool:
+        return not any(self._open.values())
+
+
