@@ -71,7 +71,9 @@ class ModelShape:
         return (self.image_token, self.video_token)
 
 
-def _qwen(name: str, hidden: int, layers: int, ffn: int, heads: int, kv: int, vocabulary: int, tied: bool) -> ModelShape:
+def _qwen(
+    name: str, hidden: int, layers: int, ffn: int, heads: int, kv: int, vocabulary: int, tied: bool
+) -> ModelShape:
     vision = VisionShape(
         depth=32,
         hidden=1280,
@@ -107,7 +109,7 @@ def shape_from_config(config: Mapping[str, Any], name: str = "model") -> ModelSh
     """Read a Hugging Face Qwen2.5-VL config.
 
     Args:
-        config: the parsed ``config.json``; text fields may be nested under ``text_config`` (transformers 5) or flat (4).
+        config: the parsed ``config.json``; text fields are under ``text_config`` (transformers 5) or flat (4).
 
     Raises:
         UnsupportedModelError: another model type, or an option (attention dropout, sliding window, quantised weights,
@@ -159,7 +161,8 @@ def _refuse_what_the_split_ignores(config: Mapping[str, Any], text: Mapping[str,
     dropout = text.get("attention_dropout", 0.0)
     if dropout:
         raise UnsupportedModelError(
-            f"config.json: attention_dropout is {dropout}; a prefix and its suffixes would draw different masks: set it to 0.0"
+            f"config.json: attention_dropout is {dropout}; "
+            "a prefix and its suffixes would draw different masks: set it to 0.0"
         )
     if text.get("use_sliding_window"):
         raise UnsupportedModelError(
