@@ -1,0 +1,83 @@
+"""What the process environment must hold before torch, vLLM or Megatron-Core are imported.
+
+Everything here is a default: a variable that the user has set is left alone. Both functions may be called any number
+of times, from any room, and cost nothing after the first call.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_EVERYWHERE = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine lives in this process: it reads the trainer's own memory
+    "VLLM_USE_V2_MODEL_RUNNER": "0",  # one model runner in all supported versions
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+_ON_CPU = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding would pin the compute lane's thread to the engine's core
+    "TORCHDYNAMO_DISABLE": "1",
+    "OMP_NUM_THREADS": "1",  # lanes are threads; a matmul that takes every core leaves none for the other lane
+}
+
+_library: Any = None  # torch drops the operators when the Library object dies
+
+
+def on_cpu() -> bool:
+    """Whether the installed vLLM is the CPU build (decided without importing torch)."""
+    try:
+        return "cpu" in importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        return bool(importlib.metadata.version("vllm-cpu"))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def prepare() -> None:
+    """Set the defaults above and make torchvision importable; call before importing vLLM or Megatron-Core."""
+    defaults = _EVERYWHERE | (_ON_CPU if on_cpu() else {})
+    for name, value in defaults.items():
+        os.environ.setdefault(name, value)
+    torch = sys.modules.get("torch")
+    if torch is not None and on_cpu():
+        # OpenMP reads its variable when torch is loaded: too late here, so say it to torch
+        threads = int(os.environ["OMP_NUM_THREADS"])
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
+    prepare_torchvision()
+
+
+def prepare_torchvision() -> None:
+    """Let ``import torchvision`` work where its C++ library does not load beside a CPU build of torch.
+
+    torchvision registers fake kernels for operators that only that library defines, and its import fails without them.
+    Defining an operator twice aborts the process, so the library is tried first and only what is missing is defined.
+    """
+    global _library
+    if _library is not None or "torchvision" in sys.modules:
+        return
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return
+    import torch
+
+    for library in Path(spec.origin).parent.glob("_C*.so"):
+        try:
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+        except OSError:
+            continue
+    missing = [name for name in ("nms", "qnms") if not hasattr(torch.ops.torchvision, name)]
+    if missing and torch.version.cuda is None:
+        _library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        for name in missing:
+            _library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,0 +1,17 @@
+"""Where vLLM 0.26 to 0.32 differ. Everything else in this room is written against what they have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def set_weight_version(engine: Any, version: int) -> None:
+    """Label the engine's outputs with a weight version; 0.26 has no such label."""
+    if hasattr(engine, "set_weight_version"):
+        engine.set_weight_version(str(version))
+
+
+def keep_embeddings_tied(model_config: Any) -> None:
+    """Tied stays tied although the folder also stores an ``lm_head``, which newer versions compare after loading."""
+    if getattr(model_config, "word_embeddings_untied_by_checkpoint", False):
+        model_config.word_embeddings_untied_by_checkpoint = False
