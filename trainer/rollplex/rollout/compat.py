@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -15,3 +16,16 @@ def keep_embeddings_tied(model_config: Any) -> None:
     """Tied stays tied although the folder also stores an ``lm_head``, which newer versions compare after loading."""
     if getattr(model_config, "word_embeddings_untied_by_checkpoint", False):
         model_config.word_embeddings_untied_by_checkpoint = False
+
+
+def watch_schedule(engine: Any, note: Callable[[int], None]) -> None:
+    """Call ``note`` with the tokens of every engine step; LLMEngine.step keeps its scheduler's decision to itself."""
+    scheduler = engine.engine_core.engine_core.scheduler
+    schedule = scheduler.schedule
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        decision = schedule(*args, **kwargs)
+        note(decision.total_num_scheduled_tokens)
+        return decision
+
+    scheduler.schedule = noted

@@ -67,6 +67,7 @@ class RolloutEngine:
         from vllm.v1.engine.llm_engine import LLMEngine
 
         from rollplex.rollout import loader
+        from rollplex.rollout.compat import watch_schedule
         from rollplex.weights import transfer
 
         loader.register()
@@ -96,7 +97,9 @@ class RolloutEngine:
             arguments |= {"enforce_eager": True, "block_size": _CPU_BLOCK}
         else:
             arguments |= {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
+        self._scheduled = 0  # tokens of the last step, prompt and response together
         self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        watch_schedule(self._engine, self._note_schedule)
         self._rpc("init_weight_transfer_engine", init_info={"handle": handle})
         self._params = SamplingParams
         self._kind = RequestOutputKind.DELTA
@@ -110,6 +113,7 @@ class RolloutEngine:
         self.version = 0
         self.decode_batch = 0
         self.decode_tokens = 0
+        self.prefill_tokens = 0
 
     @property
     def unfinished(self) -> int:
@@ -160,16 +164,20 @@ class RolloutEngine:
         """
         self._refuse_retired("step")
         self._watch.begin()
+        self._scheduled = self.decode_batch = self.decode_tokens = 0
         outputs = self._engine.step()
+        # a prompt's last token is read to sample the first response token, later ones are read one by one
+        self.prefill_tokens = self._scheduled
         finished: list[Pending] = []
         progressed: list[str] = []
-        self.decode_batch = self.decode_tokens = 0
         for output in outputs:
             pending = self._pending.get(output.request_id)
             if pending is None:
                 continue  # aborted in this step
+            first = not pending.token_ids
             tokens = pending.extend(output)
             if tokens:
+                self.prefill_tokens -= 0 if first else tokens
                 self.decode_batch += 1
                 self.decode_tokens += tokens
                 progressed.append(pending.name)
@@ -244,6 +252,9 @@ class RolloutEngine:
         self._rpc("start_weight_update")
         self._rpc("update_weights", update_info={"version": self.version + 1})
         self._rpc("finish_weight_update")
+
+    def _note_schedule(self, tokens: int) -> None:
+        self._scheduled = tokens
 
     def _rpc(self, method: str, **arguments: Any) -> None:
         self._engine.collective_rpc(method, kwargs=arguments)

@@ -34,7 +34,7 @@ class Pending:
         Raises:
             SampleError: the engine worked on another prompt, or a token has no usable log probability.
         """
-        if tuple(output.prompt_token_ids) != self.prompt.token_ids:
+        if not self.token_ids and tuple(output.prompt_token_ids) != self.prompt.token_ids:
             raise SampleError(self.name, f"the engine's prompt ids are not those of prompt {self.prompt.id!r}")
         (piece,) = output.outputs
         ids = list(piece.token_ids)

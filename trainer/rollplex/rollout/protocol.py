@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
+
 from rollplex.batch import Prompt, Response
 
 _COLDEST = 0.01  # vLLM raises lower temperatures to this, which would be another policy than the trainer's
@@ -59,16 +61,22 @@ class Sampling:
 class Rollout(Protocol):
     """Submit a batch of groups, then step until nothing is unfinished.
 
-    ``version`` counts published weight versions; ``decode_batch`` and ``decode_tokens`` describe the last step.
+    ``version`` counts published weight versions. Of the last step, ``decode_batch`` is how many samples got tokens,
+    ``decode_tokens`` how many tokens that were, ``prefill_tokens`` how many prompt tokens were read.
     """
 
     version: int
     decode_batch: int
     decode_tokens: int
+    prefill_tokens: int
 
     @property
     def unfinished(self) -> int:
         """Samples that have been submitted and not returned."""
+
+    @property
+    def stalled(self) -> int:
+        """Unfinished samples that have waited suspiciously long for their next token."""
 
     def submit(self, step: int, prompts: Sequence[Prompt], group_size: int, sampling: Sampling) -> None:
         """Queue ``group_size`` samples for every prompt. Raises RetiredError without a published version."""
@@ -84,6 +92,9 @@ class Rollout(Protocol):
 
     def publish(self) -> int:
         """Take the weights as they are now as the next version; returns it."""
+
+    def positions(self, prompt: Prompt) -> torch.Tensor | None:
+        """Position ids [3, P] that the engine gives a prompt; None where no engine runs."""
 
     def close(self) -> None:
         """Give back what the rollout holds; it cannot be used afterwards."""
