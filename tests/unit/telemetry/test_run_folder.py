@@ -1,0 +1,130 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rollplex.telemetry.events import Event, StepTimeline, read_timelines
+from rollplex.telemetry.run import TRACE_EVERY_STEPS, RunFolder
+
+
+def timeline_of(step: int) -> StepTimeline:
+    events = (
+        Event("decode", "decode", "", step + 0.0, step + 0.5, tokens=4, batch=4),
+        Event("compute", "actor_prefix", "g0", step + 0.25, step + 0.75, tokens=100),
+    )
+    return StepTimeline(step, float(step), step + 1.0, events)
+
+
+def silent(line: str) -> None:
+    raise AssertionError(f"said without cause: {line}")
+
+
+def test_run_folder_holds_everything_the_page_names(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "demo", "kind: RollplexJob\n", say=silent) as run:
+        for step in (1, 2, 3, 4):
+            written = run.write_step({"reward/mean": 0.25 * step, "step": step, "loss": 1}, timeline_of(step))
+            assert written == {"step": step, "reward/mean": 0.25 * step, "loss": 1}
+    assert run.rollouts.is_dir()
+    assert (run.path / "job.yaml").read_text() == "kind: RollplexJob\n"
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["reward/mean"]) for row in rows] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0)]
+    assert list(read_timelines(run.path / "timeline.jsonl")) == [timeline_of(step) for step in (1, 2, 3, 4)]
+    shown = json.loads((run.path / "trace.json").read_text())["traceEvents"]
+    assert [event["name"] for event in shown if event.get("cat") == "step"] == ["step 2", "step 3", "step 4"]
+    assert (run.path / "lanes.png").read_bytes().startswith(b"\x89PNG")
+    scalars = EventAccumulator(str(run.path / "tensorboard"))
+    scalars.Reload()
+    assert [(point.step, point.value) for point in scalars.Scalars("reward/mean")] == [
+        (1, 0.25),
+        (2, 0.5),
+        (3, 0.75),
+        (4, 1.0),
+    ]
+
+
+def test_run_folder_without_tensorboard_has_no_events(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=silent) as run:
+        pass
+    assert sorted(path.name for path in run.path.iterdir()) == [
+        ".lock",
+        "job.yaml",
+        "metrics.jsonl",
+        "rollouts",
+        "timeline.jsonl",
+    ]
+
+
+def test_run_folder_is_readable_while_the_run_goes_on(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=silent)
+    for step in range(1, TRACE_EVERY_STEPS + 1):
+        assert not (run.path / "trace.json").exists()
+        run.write_step({"step": step}, timeline_of(step))
+        assert len((run.path / "metrics.jsonl").read_text().splitlines()) == step
+        assert len((run.path / "timeline.jsonl").read_text().splitlines()) == step
+    assert json.loads((run.path / "trace.json").read_text())
+    run.close()
+
+
+def test_run_folder_refuses_a_bad_row_before_writing_anything(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=silent) as run:
+        with pytest.raises(ValueError, match="not documented"):
+            run.write_step({"step": 1, "nonsense": 1.0}, timeline_of(1))
+        with pytest.raises(ValueError, match="metrics are of step 2, the timeline of step 1"):
+            run.write_step({"step": 2}, timeline_of(1))
+        assert (run.path / "metrics.jsonl").read_text() == (run.path / "timeline.jsonl").read_text() == ""
+
+
+def test_run_folder_moves_an_earlier_run_aside_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    for text in ("first", "second", "third"):
+        RunFolder.create(tmp_path, "demo", text, tensorboard=False, say=said.append).close()
+    assert {path.name: (path / "job.yaml").read_text() for path in tmp_path.iterdir()} == {
+        "demo.old-1": "first",
+        "demo.old-2": "second",
+        "demo": "third",
+    }
+    assert said == [
+        f"{tmp_path}/demo holds an earlier run: moved aside to {tmp_path}/demo.old-1",
+        f"{tmp_path}/demo holds an earlier run: moved aside to {tmp_path}/demo.old-2",
+    ]
+
+
+def test_run_folder_takes_an_empty_folder_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=silent).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["demo"]
+
+
+def test_run_folder_of_a_live_trainer_is_refused_and_free_once_that_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from rollplex.telemetry.run import RunFolder\n"
+        f"run = RunFolder.create(Path({str(tmp_path)!r}), 'demo', 'live', tensorboard=False, say=print)\n"
+        "sys.stdout.write('ready\\n'); sys.stdout.flush(); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == "ready\n"
+        with pytest.raises(ValueError, match=r"demo belongs to a run that is still going: .* --name"):
+            RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=silent)
+        os.kill(trainer.pid, signal.SIGKILL)
+    said: list[str] = []
+    RunFolder.create(tmp_path, "demo", "", tensorboard=False, say=said.append).close()
+    assert len(said) == 1
+    assert (tmp_path / "demo.old-1" / "job.yaml").read_text() == "live"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", ".lock"])
+def test_run_folder_refuses_names_that_are_no_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"run name is .* --name"):
+        RunFolder.create(tmp_path, name, "", tensorboard=False, say=silent)
+
+
+def test_read_timelines_leaves_out_a_line_that_a_crash_cut(tmp_path: Path) -> None:
+    path = tmp_path / "timeline.jsonl"
+    path.write_text(timeline_of(1).to_json() + "\n" + timeline_of(2).to_json()[:40])
+    assert list(read_timelines(path)) == [timeline_of(1)]
