@@ -19,7 +19,7 @@ from rollplex.step.timeline import (
     saved_seconds,
     timeline_metrics,
 )
-from rollplex.telemetry.events import COMPUTE_KINDS, decode_busy, decode_seconds
+from rollplex.telemetry.events import COMPUTE_KINDS, decode_seconds
 
 
 class Clock:
@@ -129,7 +129,7 @@ def test_hidden_and_exposed_split_an_item_where_decode_ends() -> None:
 )
 def test_decode_gap_counts_as_work_only_if_short(seconds: float, gap: float, busy: list[tuple[float, float]]) -> None:
     step = step_of(decode(0.0, seconds), decode(seconds + gap, 2 * seconds + gap))
-    assert decode_busy(step) == busy
+    assert step.decode_busy == busy
 
 
 def test_saved_is_the_work_alone_minus_what_decode_lost_minus_what_ran_twice() -> None:
@@ -247,7 +247,7 @@ def test_hidden_and_exposed_are_all_compute_and_hidden_fits_under_decode(step: S
         1
         for tick in range(int(step.end * 1024))
         for event in step.lane("compute")
-        if event.start <= tick / 1024 < event.end and any(a <= tick / 1024 < b for a, b in decode_busy(step))
+        if event.start <= tick / 1024 < event.end and any(a <= tick / 1024 < b for a, b in step.decode_busy)
     )
     assert hidden_seconds(step) == brute / 1024
 

@@ -20,14 +20,11 @@ from rollplex.telemetry.events import (
     StepTimeline,
     compute_seconds,
     covered,
-    decode_busy,
     decode_seconds,
-    decode_turns,
     exposed_by_kind,
     exposed_seconds,
     hidden_by_kind,
     hidden_seconds,
-    merged,
 )
 
 __all__ = [
@@ -133,10 +130,12 @@ class Yardstick:
     def observe(self, step: StepTimeline) -> None:
         """Learn from the items of one step that ran alone."""
         self._medians.clear()
-        computing = _computing(step)
-        busy = decode_busy(step)
-        alone = [(event, end) for event, end in decode_turns(step) if not covered(event.start, end, computing)]
-        alone += [(event, event.end) for event in step.lane("compute") if not covered(event.start, event.end, busy)]
+        alone = [(event, end) for event, end in step.decode_turns if not covered(event.start, end, step.computing)]
+        alone += [
+            (event, event.end)
+            for event in step.lane("compute")
+            if not covered(event.start, event.end, step.decode_busy)
+        ]
         for event, end in alone:
             seen = self._seen.setdefault((event.kind, _bucket(event)), deque(maxlen=YARDSTICK_WINDOW))
             seen.append(((end - event.start) / _units(event), _units(event)))
@@ -168,18 +167,16 @@ def saved_seconds(step: StepTimeline, yardstick: Yardstick, recomputed_seconds: 
     Returns:
         None if the yardstick lacks a kind that was hidden or decode's own seconds: then nothing can be said.
     """
-    busy = decode_busy(step)
-    computing = _computing(step)
     saved = -recomputed_seconds
     for event in step.lane("compute"):
-        hidden = covered(event.start, event.end, busy)
+        hidden = covered(event.start, event.end, step.decode_busy)
         if hidden:
             alone = yardstick.alone_seconds(event)
             if alone is None:
                 return None
             saved += alone * hidden / event.seconds
-    for event, end in decode_turns(step):
-        if covered(event.start, end, computing):
+    for event, end in step.decode_turns:
+        if covered(event.start, end, step.computing):
             alone = yardstick.alone_seconds(event)
             if alone is None:
                 return None
@@ -199,10 +196,6 @@ def timeline_metrics(
         "seconds/exposed": exposed_seconds(step),
         **{f"seconds/phase/{kind}": seconds for kind, seconds in compute_seconds(step).items()},
     }
-
-
-def _computing(step: StepTimeline) -> list[tuple[float, float]]:
-    return merged([(event.start, event.end) for event in step.lane("compute")])
 
 
 def _units(event: Event) -> int:

@@ -9,7 +9,9 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -59,9 +61,12 @@ class Event:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepTimeline:
-    """The finished timeline of one step; ``events`` are ordered by start."""
+    """The finished timeline of one step; ``events`` are ordered by start.
+
+    What several numbers are read off is computed once: a step may have thousands of events.
+    """
 
     step: int
     start: float
@@ -73,7 +78,41 @@ class StepTimeline:
         return self.end - self.start
 
     def lane(self, lane: str) -> list[Event]:
-        return [event for event in self.events if event.lane == lane]
+        return self._lanes[lane]
+
+    @cached_property
+    def _lanes(self) -> dict[str, list[Event]]:
+        lanes: dict[str, list[Event]] = {lane: [] for lane in KINDS}
+        for event in self.events:
+            lanes[event.lane].append(event)
+        return lanes
+
+    @cached_property
+    def decode_turns(self) -> list[tuple[Event, float]]:
+        """Each engine step with the end of its turn: the next one's start if the gap to it is short, else its own end.
+
+        Short is at most 2 ms or 5% of the step's median engine step, whichever is longer (:data:`GAP_SECONDS`,
+        :data:`GAP_SHARE_OF_STEP`).
+        """
+        engine = self.lane("decode")
+        if not engine:
+            return []
+        bound = max(GAP_SECONDS, GAP_SHARE_OF_STEP * median([event.end - event.start for event in engine]))
+        ends = [
+            following.start if 0 < following.start - event.end <= bound else event.end
+            for event, following in pairwise(engine)
+        ]
+        return list(zip(engine, [*ends, engine[-1].end], strict=True))
+
+    @cached_property
+    def decode_busy(self) -> list[Interval]:
+        """When the decode lane was at work: the union of its engine steps' turns."""
+        return merged([(event.start, end) for event, end in self.decode_turns])
+
+    @cached_property
+    def computing(self) -> list[Interval]:
+        """When the compute lane was at work: the union of its items."""
+        return merged([(event.start, event.end) for event in self.lane("compute")])
 
     def to_json(self) -> str:
         """One line: step, start, end and each event as [lane, kind, label, start, end, tokens, batch]; microseconds."""
@@ -97,28 +136,11 @@ def read_timelines(path: Path) -> Iterator[StepTimeline]:
                 yield StepTimeline.from_json(line)
 
 
-def decode_turns(step: StepTimeline) -> list[tuple[Event, float]]:
-    """Each engine step with the end of its turn: the next engine step's start if the gap to it is short, else its end.
-
-    Short is at most 2 ms or 5% of the step's median engine step, whichever is longer (:data:`GAP_SECONDS`,
-    :data:`GAP_SHARE_OF_STEP`).
-    """
-    engine = step.lane("decode")
-    if not engine:
-        return []
-    bound = max(GAP_SECONDS, GAP_SHARE_OF_STEP * median(event.seconds for event in engine))
-    ends = [
-        following.start if 0 < following.start - event.end <= bound else event.end
-        for event, following in pairwise(engine)
-    ]
-    return list(zip(engine, [*ends, engine[-1].end], strict=True))
-
-
 def batch_changes(step: StepTimeline) -> list[tuple[float, int]]:
     """The decode batch over time: (seconds, sequences from then on); 0 where the decode lane falls idle."""
     changes: list[tuple[float, int]] = []
     idle_from = None
-    for event, end in decode_turns(step):
+    for event, end in step.decode_turns:
         if idle_from is not None and event.start > idle_from:
             changes.append((idle_from, 0))
         if not changes or changes[-1][1] != event.batch:
@@ -143,22 +165,18 @@ def merged(intervals: Sequence[Interval]) -> list[Interval]:
 def covered(start: float, end: float, union: Sequence[Interval]) -> float:
     """Seconds of [start, end] inside the disjoint, ordered intervals of ``union``."""
     seconds = 0.0
-    at = max(bisect_right(union, (start, float("inf"))) - 1, 0)
-    for low, high in union[at:]:
+    for low, high in union[max(bisect_right(union, (start, inf)) - 1, 0) :]:
         if low >= end:
             break
-        seconds += max(0.0, min(end, high) - max(start, low))
+        inside = (high if high < end else end) - (low if low > start else start)
+        if inside > 0:
+            seconds += inside
     return seconds
-
-
-def decode_busy(step: StepTimeline) -> list[Interval]:
-    """When the decode lane was at work: the union of its engine steps' turns."""
-    return merged([(event.start, end) for event, end in decode_turns(step)])
 
 
 def decode_seconds(step: StepTimeline) -> float:
     """Seconds in which the decode lane was at work."""
-    return sum(end - start for start, end in decode_busy(step))
+    return sum(end - start for start, end in step.decode_busy)
 
 
 def compute_seconds(step: StepTimeline) -> dict[str, float]:
@@ -168,7 +186,7 @@ def compute_seconds(step: StepTimeline) -> dict[str, float]:
 
 def hidden_by_kind(step: StepTimeline) -> dict[str, float]:
     """Seconds of the compute lane inside decode's busy intervals, by kind."""
-    busy = decode_busy(step)
+    busy = step.decode_busy
     return _by_kind((event.kind, covered(event.start, event.end, busy)) for event in step.lane("compute"))
 
 

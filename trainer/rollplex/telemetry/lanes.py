@@ -12,8 +12,6 @@ from rollplex.telemetry.events import (
     DECODE_KINDS,
     StepTimeline,
     batch_changes,
-    decode_busy,
-    decode_turns,
     exposed_seconds,
     hidden_seconds,
 )
@@ -85,9 +83,9 @@ def _draw_batch(axes: Any, step: StepTimeline) -> None:
 
 
 def _draw_events(axes: Any, step: StepTimeline) -> None:
-    for start, end in decode_busy(step):
+    for start, end in step.decode_busy:
         axes.axvspan(start - step.start, end - step.start, color="#eef1f6", linewidth=0, zorder=0)
-    ends = {id(event): end for event, end in decode_turns(step)}
+    ends = {id(event): end for event, end in step.decode_turns}
     for lane, row in _ROWS.items():
         events = step.lane(lane)
         # White edges part the work items; hundreds of engine steps or millisecond rewards would be all edge.
@@ -118,7 +116,7 @@ def _underline(axes: Any, step: StepTimeline) -> None:
     hidden = [
         (max(event.start, start) - step.start, min(event.end, end) - max(event.start, start))
         for event in compute
-        for start, end in decode_busy(step)
+        for start, end in step.decode_busy
         if start < event.end and event.start < end
     ]
     axes.broken_barh(hidden, (low, 0.07), facecolor=_HIDDEN, linewidth=0, zorder=3)
