@@ -1,0 +1,169 @@
+"""The weighted sum, and functions that hang, raise, crash or return nonsense (case 31)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollplex.api.errors import JobError
+from rollplex.api.reward import RewardSpec
+from rollplex.reward.pool import RewardError, RewardPool, Score, refuse_if_all_failed
+
+FUNCTIONS = """
+import os, sys, time
+from helper import HALF  # a file beside this one
+
+print("imported")
+
+class Odd(Exception):
+    pass
+
+def length(response_text, answer, row):
+    return len(response_text) * HALF + row["bonus"]
+
+def moody(response_text, answer, row):
+    if response_text == "hang":
+        while True:
+            try:
+                time.sleep(1000)
+            except BaseException:
+                pass
+    if response_text == "raise":
+        raise Odd("bad mood")
+    if response_text == "exit":
+        sys.exit(0)
+    if response_text == "crash":
+        os._exit(9)
+    return {"nan": float("nan"), "none": None, "text": "many", "true": True}.get(response_text, 0.25)
+
+def two(response_text, answer):
+    return 1.0
+
+number = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rewards")
+    (folder / "helper.py").write_text("HALF = 0.5\n")
+    (folder / "rewards.py").write_text(FUNCTIONS)
+    (folder / "broken.py").write_text("import no_such_library\n")
+    return folder / "rewards.py"
+
+
+@pytest.fixture(scope="module")
+def pool(functions: Path) -> Iterator[RewardPool]:
+    pool = RewardPool(
+        [
+            RewardSpec(name="exact"),
+            RewardSpec(python=f"{functions}:length", weight=2.0),
+            RewardSpec(python=f"{functions}:moody", weight=-1.0, timeout_seconds=1.0),
+        ],
+        workers=2,
+    )
+    yield pool
+    pool.close()
+
+
+def score(pool: RewardPool, text: str, answer: Any = "red") -> Score:
+    return pool.submit(text, answer, {"bonus": 1}).result(timeout=20)
+
+
+def test_submit_sums_the_weighted_parts(pool: RewardPool) -> None:
+    assert score(pool, "red") == Score(1.0 + 2.0 * 2.5 - 0.25, {"exact": 1.0, "length": 2.5, "moody": 0.25})
+    assert list(score(pool, "blue").parts) == ["exact", "length", "moody"]
+
+
+def test_submit_takes_a_boolean_as_a_number(pool: RewardPool) -> None:
+    assert score(pool, "true").parts["moody"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "detail"),
+    [
+        ("hang", "timeout", "no result within 1 s"),
+        ("raise", "error", "Odd: bad mood"),
+        ("exit", "error", "SystemExit: 0"),
+        ("crash", "error", "exit code 9"),
+        ("nan", "error", "it returned nan"),
+        ("none", "error", "it returned None, which is not a number"),
+        ("text", "error", "it returned 'many', which is not a number"),
+    ],
+)
+def test_a_failing_part_scores_zero_and_the_others_keep_their_values(
+    pool: RewardPool, text: str, problem: str, detail: str
+) -> None:
+    got = score(pool, text, answer=text)
+    assert got.problem == problem
+    assert got.parts == {"exact": 1.0, "length": len(text) / 2 + 1, "moody": 0.0}
+    assert got.value == 1.0 + 2.0 * (len(text) / 2 + 1)
+    assert detail in got.details["moody"]
+
+
+def test_samples_of_a_step_submitted_off_the_main_thread_keep_their_own_scores(pool: RewardPool) -> None:
+    texts = ["ok"] * 6 + ["hang", "raise"] + ["ok"] * 8
+    scores: list[Score] = []
+
+    def step() -> None:
+        futures = [pool.submit(text, "ok", {"bonus": 0}) for text in texts]
+        scores.extend(future.result() for future in futures)
+
+    started = time.monotonic()
+    thread = threading.Thread(target=step)
+    thread.start()
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert time.monotonic() - started < 10
+    assert [got.problem for got in scores] == [None] * 6 + ["timeout", "error"] + [None] * 8
+    assert {got.value for got in scores if got.problem is None} == {1.0 + 2.0 * 1.0 - 0.25}
+    refuse_if_all_failed(scores)
+
+
+def test_a_part_that_fails_for_every_sample_is_an_error(pool: RewardPool) -> None:
+    scores = [score(pool, "raise"), score(pool, "none")]
+    with pytest.raises(RewardError, match="reward moody failed for all 2 samples of the step; the last: it returned"):
+        refuse_if_all_failed(scores)
+
+
+def test_exact_alone_starts_no_process_and_is_ready_at_once() -> None:
+    before = threading.active_count()
+    pool = RewardPool([RewardSpec(name="exact", weight=3.0)], workers=2)
+    future = pool.submit("Red.", "red", {})
+    assert future.done()
+    assert future.result() == Score(3.0, {"exact": 1.0})
+    assert threading.active_count() == before
+
+
+def test_two_parts_of_one_name_are_told_apart() -> None:
+    pool = RewardPool([RewardSpec(name="exact"), RewardSpec(name="exact", weight=0.5)], workers=1)
+    assert pool.submit("red", "red", {}).result() == Score(1.5, {"exact": 1.0, "exact#2": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (lambda file: f"{file.parent}/none.py:length", "there is no file"),
+        (lambda file: f"{file}:lenght", "has no function lenght; it has length, moody, two"),
+        (lambda file: f"{file}:number", "has no function number"),
+        (lambda file: f"{file}:two", r"it is called as f\(response_text, answer, row\), but too many positional"),
+        (lambda file: f"{file.parent}/broken.py:f", "raised ModuleNotFoundError: No module named 'no_such_library'"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_a_fault_of_the_job(
+    functions: Path, reference: Callable[[Path], str], message: str
+) -> None:
+    with pytest.raises(JobError, match=message) as caught:
+        RewardPool([RewardSpec(name="exact"), RewardSpec(python=reference(functions))], workers=1)
+    assert [fault.path for fault in caught.value.faults] == ["spec.reward.1.python"]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_named_reward_of_a_later_version_is_a_fault_of_the_job() -> None:
+    with pytest.raises(JobError, match=r"^spec.reward.0.name: iou: not yet; use exact$"):
+        RewardPool([RewardSpec(name="iou")], workers=1)

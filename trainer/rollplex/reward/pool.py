@@ -1,0 +1,171 @@
+"""Scores responses by a job's weighted sum of rewards, every call under a hard time limit.
+
+A function that does not return in time is killed, one that raises is caught: that part of the sample scores 0.0 and the
+sample is marked, while all other samples keep their scores. Where a part fails for *every* sample of a step, zeros
+would look like a bad policy rather than a bad reward, so :func:`refuse_if_all_failed` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock
+from typing import Any, Literal, Protocol
+
+from rollplex.api.errors import Fault, JobError
+from rollplex.processes import CallTimeoutError, WorkerPool
+from rollplex.reward.exact import exact
+from rollplex.reward.function import call, check, load_all
+
+_CHECK_SECONDS = 120.0  # a reward's file may import a large library
+
+Problem = Literal["timeout", "error"]
+
+
+class RewardPart(Protocol):
+    """One item of the job's ``spec.reward`` (:class:`rollplex.api.reward.RewardSpec`); name or python is set."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def python(self) -> str | None: ...
+    @property
+    def weight(self) -> float: ...
+    @property
+    def timeout_seconds(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Score:
+    """``value`` is the weighted sum; ``parts`` the unweighted values by name (``exact``, or the function's name).
+
+    ``problem`` is set where a part failed (an error outranks a timeout), and ``details`` then says what happened.
+    """
+
+    value: float
+    parts: Mapping[str, float]
+    problem: Problem | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+class RewardError(RuntimeError):
+    """A reward failed for every sample of a step."""
+
+
+class RewardPool:
+    """Scores responses; safe to use from any thread.
+
+    Args:
+        specs: the parts of the sum.
+        workers: processes for the parts that are the user's functions; with named rewards alone none is started.
+
+    Raises:
+        JobError: a function's file or name is missing, its import fails, or it takes other arguments.
+    """
+
+    def __init__(self, specs: Sequence[RewardPart], workers: int) -> None:
+        self._parts = list(zip(_names(specs), specs, strict=True))
+        functions = [spec.python for spec in specs if spec.python]
+        self._pool = WorkerPool(workers, "reward", partial(load_all, functions)) if functions else None
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        faults = []
+        for index, (_, spec) in enumerate(self._parts):
+            if spec.python:
+                assert self._pool is not None
+                try:
+                    self._pool.submit(check, spec.python, timeout=_CHECK_SECONDS).result()
+                except Exception as error:  # noqa: BLE001 (whatever it is, it is the job's)
+                    faults.append(Fault(f"spec.reward.{index}.python", f"{spec.python}: {error}"))
+            elif spec.name != "exact":
+                faults.append(Fault(f"spec.reward.{index}.name", f"{spec.name}: not yet; use exact"))
+        if faults:
+            raise JobError(faults)
+
+    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any]) -> Future[Score]:
+        """Score one response; the future never fails, problems are in the score (cancelled if the pool is closed)."""
+        sample = _Sample(self._parts)
+        for name, spec in self._parts:
+            if spec.python:
+                assert self._pool is not None
+                future = self._pool.submit(
+                    call, spec.python, response_text, answer, dict(row), timeout=spec.timeout_seconds
+                )
+                future.add_done_callback(partial(sample.finished, name))
+            else:
+                sample.add(name, exact(response_text, answer))
+        return sample.future
+
+    def close(self) -> None:
+        """Kill the workers."""
+        if self._pool is not None:
+            self._pool.close()
+
+
+def refuse_if_all_failed(scores: Sequence[Score]) -> None:
+    """Raise :class:`RewardError` if some part failed for every one of a step's samples."""
+    if not scores:
+        return
+    for name in scores[0].parts:
+        if all(name in score.details for score in scores):
+            raise RewardError(
+                f"reward {name} failed for all {len(scores)} samples of the step; the last: {scores[-1].details[name]}"
+            )
+
+
+class _Sample:
+    """Collects the parts of one sample's score as they come, from any thread."""
+
+    def __init__(self, parts: Sequence[tuple[str, RewardPart]]) -> None:
+        self.future: Future[Score] = Future()
+        self._weights = {name: spec.weight for name, spec in parts}
+        self._values: dict[str, float] = {}
+        self._details: dict[str, str] = {}
+        self._problem: Problem | None = None
+        self._lock = Lock()
+
+    def finished(self, name: str, future: Future[float]) -> None:
+        if future.cancelled():
+            self.future.cancel()
+            return
+        error = future.exception()
+        if error is None:
+            self.add(name, future.result())
+            return
+        with self._lock:
+            if not isinstance(error, CallTimeoutError):
+                self._problem = "error"
+            elif self._problem is None:
+                self._problem = "timeout"
+            ours = type(error).__module__.startswith("rollplex.")
+            self._details[name] = str(error) if ours else f"{type(error).__name__}: {error}"
+        self.add(name, 0.0)
+
+    def add(self, name: str, value: float) -> None:
+        with self._lock:
+            self._values[name] = value
+            complete = len(self._values) == len(self._weights)
+        if complete:
+            # in the job's order, whichever part came last: sums and metrics must not depend on timing
+            parts = {part: self._values[part] for part in self._weights}
+            total = sum(self._weights[part] * parts[part] for part in parts)
+            with suppress(InvalidStateError):  # cancelled: the pool was closed meanwhile
+                self.future.set_result(Score(total, parts, self._problem, self._details))
+
+
+def _names(specs: Sequence[RewardPart]) -> list[str]:
+    """The name of each part: the verifier's, or the function's; numbered where two are equal."""
+    names: list[str] = []
+    for spec in specs:
+        name = spec.name or str(spec.python).rpartition(":")[2]
+        same = sum(other.partition("#")[0] == name for other in names)
+        names.append(f"{name}#{same + 1}" if same else name)
+    return names
