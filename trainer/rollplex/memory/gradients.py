@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -22,7 +22,7 @@ class Gradients:
             for name, parameter in self.parameters.items()
         ]
 
-    def _hook(self, name: str):  # type: ignore[no-untyped-def]
+    def _hook(self, name: str) -> Callable[[torch.Tensor], None]:
         def take(parameter: torch.Tensor) -> None:
             assert parameter.grad is not None
             held = self._sums.get(name)

@@ -1,7 +1,7 @@
 """Core attention over a shared prefix, and what a layer must be told to run it.
 
-Shapes: T = rows of the pass, h = heads, k = KV heads, d = head size, P = tokens of a prefix. Megatron-Core hands the core
-attention post-RoPE local heads in [T, 1, h, d]; a pass is always one packed row of tokens, so the batch size is 1.
+Shapes: T = rows of the pass, h = heads, k = KV heads, d = head size, P = tokens of a prefix. Megatron-Core hands the
+core attention post-RoPE local heads in [T, 1, h, d]; a pass is always one packed row of tokens, so the batch size is 1.
 
 Megatron's layers pass their ``attention_mask`` argument through untouched, so the :class:`AttentionContext` travels in
 it. It is made anew for every call of a layer: recomputing a layer makes a new one and can neither lose nor double KV.

@@ -17,7 +17,7 @@ from rollplex.policy.attention import BoundaryAttention
 def ensure_model_parallel() -> None:
     """Have a process group and Megatron's groups: those of the launcher, else a world of this one process."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=torch._C._distributed_c10d.HashStore(), rank=0, world_size=1)
     if not parallel_state.model_parallel_is_initialized():
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=1)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 
 
-def token_logprobs(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+def token_logprobs(
+    logits: torch.Tensor, targets: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Log probability and entropy, both [M] float32, of ``targets`` [M] under ``logits`` [M, V] at a temperature.
 
     The entropy carries no gradient and stays finite where logits are -inf (0 * log 0 = 0).

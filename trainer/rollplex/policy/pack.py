@@ -50,7 +50,7 @@ class Pack:
 
 
 def input_tokens(prompt: Prompt, response: Sequence[int], split: bool) -> int:
-    """Rows that a response costs: its tokens (last prompt token in, last response token out), plus the prompt unsplit."""
+    """Rows of a response: its tokens (last prompt token in, last response token out), and unsplit the whole prompt."""
     if not response:
         return 0
     return len(response) + (0 if split else len(prompt.token_ids) - 1)

@@ -88,9 +88,7 @@ class Policy(nn.Module):
         scatter = [(row, features[group, medium].tensor) for group, medium, row in pack.media_rows]
         hidden = embed(self.language, pack.token_ids, scatter)
         read = [boundaries[group] for group in pack.groups]
-        hidden = suffix_pass(
-            self.language, hidden, self._angles(pack.positions), pack.segments, read, self.recompute
-        )
+        hidden = suffix_pass(self.language, hidden, self._angles(pack.positions), pack.segments, read, self.recompute)
         logits = output_logits(self.language, hidden[pack.target_rows])
         return token_logprobs(logits, pack.targets, temperature)
 

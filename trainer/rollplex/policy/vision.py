@@ -18,9 +18,10 @@ def build_vision(shape: ModelShape, dtype: torch.dtype) -> nn.Module:
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        return Qwen2_5_VisionTransformerPretrainedModel(config)
+        tower: nn.Module = Qwen2_5_VisionTransformerPretrainedModel(config)
     finally:
         torch.set_default_dtype(default)
+    return tower
 
 
 def encode(visual: nn.Module, media: Media, device: torch.device) -> torch.Tensor:

@@ -15,7 +15,7 @@ from rollplex.policy.pack import Member, Pack, PackGroup, build_pack, input_toke
 from rollplex.policy.policy import Policy
 from rollplex.step.features import FeatureCache
 from rollplex.step.parity import Parity
-from rollplex.step.work import ACTOR_MEDIA, Item, Kind, StepPlan
+from rollplex.step.work import ACTOR_MEDIA, REFERENCE_MEDIA, Item, Kind, StepPlan
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,7 @@ class StepCompute:
                 raise AssertionError(f"{first.kind} is not work of the compute lane's models")
 
     def _encode(self, name: str) -> int:
-        own = name.startswith(ACTOR_MEDIA) or self._reference is None or name.startswith("shared:")
-        policy = self._actor if own else self._reference
+        policy = self._reference if name.startswith(REFERENCE_MEDIA) else self._actor
         assert policy is not None
         # a frozen tower leaves no graph: nothing in it requires a gradient
         features = policy.encode(self._media[name])
@@ -175,7 +174,9 @@ class StepCompute:
         for pack in self._packs(indices):
             features = self._unsplit_features(pack, for_reference=False)
             logp, entropy = self._actor.score(pack, self._actor_prefix, features, self._loss.temperature)
-            self._loss_of(pack, logp).backward()
+            loss = self._loss_of(pack, logp)
+            if loss.requires_grad:  # not so for text alone under a frozen language model
+                loss.backward()
             for cut in [*(self._actor_prefix[i] for i in pack.groups), *features.values()]:
                 cut.absorb()
             self.sums.entropy += float(entropy.sum())
@@ -208,7 +209,7 @@ class StepCompute:
         loss = (result.loss * weight).sum()
         for group, sample, tokens in owners:
             self.parity.add(self.responses[group, sample], scored[tokens])
-        self.sums.loss += float(loss)
+        self.sums.loss += float(loss.detach())
         self.sums.kl += 0.0 if result.kl is None else float(result.kl.sum())
         self.sums.clipped += float(result.clipped.sum())
         self.sums.tokens += logp.numel()

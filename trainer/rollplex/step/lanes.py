@@ -57,11 +57,16 @@ class DecodeLane:
         start = time.perf_counter()
         responses = self._rollout.step()
         end = time.perf_counter()
-        work = self._rollout.last_step
-        if work.prefill_tokens:
-            self._timeline.record("decode", "prefill", "", start, end, work.prefill_tokens + work.tokens, work.sequences)
-        elif work.sequences:
-            self._timeline.record("decode", "decode", "", start, end, work.tokens, work.sequences)
-        self.tokens += work.tokens
+        sequences, tokens, prefill = (
+            self._rollout.decode_batch,
+            self._rollout.decode_tokens,
+            self._rollout.prefill_tokens,
+        )
+        if prefill:
+            # an engine step that also reads prompts costs by its tokens, not by its sequences
+            self._timeline.record("decode", "prefill", "", start, end, prefill + tokens, sequences)
+        elif sequences:
+            self._timeline.record("decode", "decode", "", start, end, tokens, sequences)
+        self.tokens += tokens
         if responses:
             self._finished(responses)

@@ -17,16 +17,16 @@ MEAN_BF16 = 0.02  # nats, mean over the tokens of a step
 
 @dataclass
 class Parity:
-    """|engine's log probability - trainer's| of every response token of a step, in nats."""
+    """|engine's log probability - trainer's| of every response token of a step, in nats, by (group, sample)."""
 
-    differences: list[torch.Tensor] = field(default_factory=list)
+    differences: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
     worst: tuple[float, int, int] = (0.0, 0, 0)  # difference, group, sample
 
     def add(self, response: Response, scored: torch.Tensor) -> None:
         """Compare a response with the trainer's log probabilities [R] of its tokens."""
         engine = torch.tensor(response.logprobs, dtype=torch.float32, device=scored.device)
         difference = (engine - scored).abs()
-        self.differences.append(difference)
+        self.differences[response.prompt, response.sample] = difference
         largest = float(difference.max())
         if not largest <= self.worst[0]:  # nan counts as the worst
             self.worst = (largest, response.prompt, response.sample)
@@ -35,7 +35,7 @@ class Parity:
         """``max``, ``mean`` and ``p95``; empty where no token was sampled."""
         if not self.differences:
             return {}
-        all_tokens = torch.cat(self.differences)
+        all_tokens = torch.cat(list(self.differences.values()))
         return {
             "max": float(all_tokens.max()),
             "mean": float(all_tokens.mean()),
@@ -66,8 +66,8 @@ class Parity:
         _, group, sample = self.worst
         cause = _differing_input(prompts[group], rollout)
         raise RunStopped(
-            f"step {step}: {name} |logp_rollout - logp_trainer| is {value:.2e}, the limit is {limit:g}; worst in prompt "
-            f"{prompts[group].id!r} sample {sample} ({len(responses[group, sample].token_ids)} tokens): {cause}"
+            f"step {step}: {name} |logp_rollout - logp_trainer| is {value:.2e}, the limit is {limit:g}; worst in "
+            f"prompt {prompts[group].id!r} sample {sample} ({len(responses[group, sample].token_ids)} tokens): {cause}"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from rollplex.batch import Prompt
-from rollplex.step.work import ACTOR_MEDIA, StepPlan, Unit
+from rollplex.step.work import ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA, StepPlan, Unit
 
 
 def plan_step(
@@ -30,7 +30,8 @@ def plan_step(
         for part in [members] if share_prefix else [(member,) for member in members]:
             again = "" if share_prefix else f"#{len(units)}"
             keys = [media.key + again for media in prompt.media]
-            actor = "shared:" if frozen_tower else ACTOR_MEDIA
+            actor = SHARED_MEDIA if frozen_tower else ACTOR_MEDIA
+            other = SHARED_MEDIA if frozen_tower else REFERENCE_MEDIA
             units.append(
                 Unit(
                     group=group,
@@ -38,7 +39,7 @@ def plan_step(
                     # a one-token prompt has an empty prefix
                     split=share_prefix and len(prompt.token_ids) > 1,
                     actor_media=tuple(actor + key for key in keys),
-                    reference_media=tuple(("shared:" if frozen_tower else "reference:") + key for key in keys),
+                    reference_media=tuple(other + key for key in keys),
                 )
             )
     return StepPlan(

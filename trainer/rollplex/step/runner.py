@@ -24,7 +24,7 @@ from rollplex.step.features import FeatureCache
 from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import StepTimeline, Timeline
-from rollplex.step.work import Kind
+from rollplex.step.work import REFERENCE_MEDIA, SHARED_MEDIA, Kind, StepPlan
 
 
 @dataclass
@@ -72,7 +72,9 @@ class StepResult:
 class StepRunner:
     """Runs steps on given models, rollout and rewards; the same code under every schedule."""
 
-    def __init__(self, spec: JobSpec, models: Models, rollout: Rollout, rewards: RewardPool, timeline: Timeline) -> None:
+    def __init__(
+        self, spec: JobSpec, models: Models, rollout: Rollout, rewards: RewardPool, timeline: Timeline
+    ) -> None:
         self._spec = spec
         self._models = models
         self._rollout = rollout
@@ -122,10 +124,10 @@ class StepRunner:
             weights_version=version,
         )
 
-    def _plan(self, prompts: Sequence[Prompt]):  # type: ignore[no-untyped-def]
+    def _plan(self, prompts: Sequence[Prompt]) -> StepPlan:
         frozen = self._models.frozen_tower
         share = self._spec.schedule.share_prefix
-        names = {f"{owner}:{media.key}" for p in prompts for media in p.media for owner in ("shared", "reference")}
+        names = {owner + media.key for p in prompts for media in p.media for owner in (SHARED_MEDIA, REFERENCE_MEDIA)}
         return plan_step(
             prompts,
             self._spec.algorithm.group_size,

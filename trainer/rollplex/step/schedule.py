@@ -61,7 +61,7 @@ class Schedule:
         return True
 
     def priority(self, item: Item) -> tuple[int, Item]:
-        """Smaller goes first. Backwards free memory, so they lead; then phases, in ``stream`` suffixes before prefixes."""
+        """Smaller goes first: backwards, which free memory; then the phases, in ``stream`` suffixes before prefixes."""
         if item.kind in BACKWARDS:
             return (0, item)
         if item.kind in SUFFIXES:
@@ -83,4 +83,3 @@ class Schedule:
                 chosen.append(item)
                 room -= cost(item)
         return chosen
-

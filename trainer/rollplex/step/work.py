@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-
-ACTOR_MEDIA = "actor:"  # media names say whose tower encodes: actor:, reference:, or shared: (frozen)
+# The name of what is encoded says whose tower does it. Frozen towers agree, so actor and reference share.
+ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA = "actor:", "reference:", "shared:"
 
 
 class Kind(StrEnum):
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Item:
-    """One piece of work: ``index`` is a group (decode, reward, advantage) or a unit; ``media`` names what is encoded."""
+    """One piece of work: ``index`` is a group (decode, reward, advantage) or a unit, ``media`` what is encoded."""
 
     kind: Kind
     index: int = 0
@@ -165,5 +165,3 @@ class Progress:
     @property
     def done(self) -> bool:
         return not any(self._open.values())
-
-
