@@ -30,7 +30,7 @@ class VideoSpec(Section):
     )
     max_pixels_per_frame: int = Field(
         200704,
-        description="Pixels of a frame, or of an image, after resizing at most (200704 is 256 tokens of Qwen2.5-VL).",
+        description="Pixels of a frame after resizing at most (200704 is 256 tokens of Qwen2.5-VL).",
         ge=1,
         le=16777216,
     )
@@ -46,7 +46,7 @@ class DataSpec(Section):
         "rollplex", description="Whose column names the set has: our JSONL, or what that trainer writes."
     )
     columns: ColumnsSpec | None = Field(None, description="Column names by hand, in the place of a format.")
-    video: VideoSpec = Field(default_factory=VideoSpec, description="Frame and pixel budget of images and videos.")
+    video: VideoSpec = Field(default_factory=VideoSpec, description="Frame and pixel budget of a video.")
     max_prompt_tokens: int = Field(
         8192,
         description="Tokens of a prompt at most, vision tokens included; longer ones are skipped and counted, not cut.",

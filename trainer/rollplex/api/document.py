@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from rollplex.api.base import shown
 from rollplex.api.errors import Fault, JobError
 
 Loc = Sequence[int | str]
@@ -95,7 +96,7 @@ def with_overrides(document: Mapping[str, Any], overrides: Sequence[str]) -> dic
         try:
             changed = with_value(changed, ["spec", *keys], read_yaml(text, option))
         except JobError as error:
-            faults += error.faults
+            faults += [Fault(option, fault.message) for fault in error.faults]
         except LookupError as error:
             faults.append(Fault(option, str(error.args[0])))
     if faults:
@@ -120,7 +121,7 @@ def with_value(node: Any, loc: Loc, value: Any) -> Any:
             raise LookupError(f"{key} is no item of a list of {len(node)} (they count from 0)")
         index = int(key)
         return [*node[:index], with_value(node[index], rest, value), *node[index + 1 :]]
-    raise LookupError(f"{key} cannot be set in {node!r}, which is neither a mapping nor a list")
+    raise LookupError(f"{key} cannot be set in {shown(node)}, which is neither a mapping nor a list")
 
 
 def without(node: Any, loc: Loc) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from rollplex.api.base import shown
 from rollplex.api.document import read_document, with_overrides, with_value, without
@@ -16,7 +17,7 @@ from rollplex.api.fields import locate
 from rollplex.api.job import API_VERSION, KIND, RollplexJob
 from rollplex.api.not_yet import not_yet, unset_parts
 from rollplex.api.rules import RULES
-from rollplex.api.wording import dotted, errors_of, fault_of, sibling_meant
+from rollplex.api.wording import KEY, dotted, errors_of, fault_of, sibling_meant
 
 Context = Literal["job", "train", "cluster"]
 
@@ -109,9 +110,7 @@ def _parse(document: Mapping[str, Any]) -> tuple[RollplexJob | None, list[Fault]
         if not faults:
             faults = [fault_of(detail, RollplexJob) for detail in details]
         for detail in details:
-            loc = detail["loc"]
-            while isinstance(loc[-1], int) and detail["type"] != "invalid_key":
-                loc = loc[:-1]  # not an item alone: the others' numbers would change
+            loc = _droppable(detail)
             section, field = locate(RollplexJob, loc)
             if detail["type"] == "missing":
                 if field is None or not field.examples:
@@ -123,3 +122,13 @@ def _parse(document: Mapping[str, Any]) -> tuple[RollplexJob | None, list[Fault]
             if meant is not None:
                 doubtful.add(dotted((*loc[:-1], meant)))
     return None, faults, frozenset(doubtful)
+
+
+def _droppable(detail: ErrorDetails) -> tuple[int | str, ...]:
+    """The smallest part of a document whose absence leaves the other paths as they are."""
+    loc = detail["loc"]
+    if loc[-1] == KEY:
+        return loc[:-2]
+    while isinstance(loc[-1], int) and detail["type"] != "invalid_key":
+        loc = loc[:-1]  # not an item alone: the others' numbers would change
+    return loc

@@ -16,7 +16,7 @@ from rollplex.api.errors import Fault
 from rollplex.api.fields import children, every_path, locate, section_of
 from rollplex.api.rollout import REFUSED, RolloutSpec
 
-Loc = tuple[int | str, ...]
+KEY = "[key]"  # where pydantic puts errors about a key of a free-form mapping
 
 
 def dotted(loc: Sequence[int | str]) -> str:
@@ -27,14 +27,21 @@ def dotted(loc: Sequence[int | str]) -> str:
 def errors_of(error: ValidationError) -> list[ErrorDetails]:
     """The errors without those about a list's length that only follow from its bad items."""
     details = error.errors(include_url=False)
-    inner = {detail["loc"][:-1] for detail in details if detail["loc"] and isinstance(detail["loc"][-1], int)}
-    return [detail for detail in details if not (detail["type"] == "too_short" and detail["loc"] in inner)]
+    locs = [detail["loc"] for detail in details]
+
+    def follows(detail: ErrorDetails) -> bool:
+        loc = detail["loc"]
+        return detail["type"] == "too_short" and any(other[: len(loc)] == loc and other != loc for other in locs)
+
+    return [detail for detail in details if not follows(detail)]
 
 
 def fault_of(detail: ErrorDetails, root: type[Section]) -> Fault:
     """One fault of a document that was validated as ``root``."""
     loc, kind = detail["loc"], detail["type"]
     section, field = locate(root, loc)
+    if loc[-1] == KEY:
+        return Fault(dotted(loc[:-1]), f"the key {shown(detail['input'])} is not text; put it in quotes")
     if kind == "extra_forbidden":
         return Fault(dotted(loc), _unknown(section, str(loc[-1]), root))
     if kind == "missing":
@@ -135,7 +142,7 @@ _MESSAGES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "dict_type": _wrong_type("a mapping"),
     "model_type": _wrong_type("a mapping"),
     "finite_number": _wrong_type("a finite number"),
-    "invalid_key": lambda value, _: f"the key {shown(value)} is not text",
+    "invalid_key": lambda value, _: f"the key {shown(value)} is not text; put it in quotes",
     "greater_than": lambda value, limit: f"{shown(value)} is not above {limit['gt']:g}",
     "greater_than_equal": lambda value, limit: f"{shown(value)} is below the minimum {limit['ge']:g}",
     "less_than": lambda value, limit: f"{shown(value)} is not below {limit['lt']:g}",

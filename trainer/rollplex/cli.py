@@ -1,0 +1,144 @@
+"""The command line: thin functions that read a job and hand it on. Each command imports what it needs, when it runs.
+
+Exit codes (the pod contract): 0 done, 2 a bad job or command line, 3 the run stopped itself, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rollplex.api.errors import JobError, RunStopped
+from rollplex.api.job import RollplexJob
+from rollplex.api.load import load_job
+from rollplex.api.not_yet import not_yet
+
+
+class _Commands(TyperGroup):
+    """Turns what ends a command into its exit code, and an error of the user's into a line rather than a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (JobError, RunStopped) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="RL post-training of vision-language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback is for its reader's own terminal settings
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Make a small data set, and a small model to train on it.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Job = Annotated[Path, typer.Argument(help="A RollplexJob (docs/job.md).")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of spec: training.steps=20.")
+]
+Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Ranks that will take part.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write, made if missing.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed writes the same files.")]
+
+
+@app.command()
+def validate(
+    job: Job,
+    overrides: Overrides = None,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Also check what becomes of it in pods.")] = False,
+    ranks: Ranks = None,
+) -> None:
+    """Print every fault of a job with its path, one a line."""
+    if cluster and ranks is not None:
+        raise typer.BadParameter("a cluster's ranks are nodes x hardware.ranksPerNode of the job", param_hint="--ranks")
+    try:
+        valid = load_job(job, overrides or (), context="cluster" if cluster else "job", ranks=ranks)
+    except JobError as error:
+        typer.echo(str(error))  # what was asked for, so not on stderr
+        raise typer.Exit(error.exit_code) from None
+    typer.echo(_summary(valid))
+
+
+@app.command()
+def train(
+    job: Job,
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option("--name", help="Of the run: its folder is runs/NAME.")] = None,
+    ranks: Ranks = None,
+) -> None:
+    """Train on this machine."""
+    valid = load_job(job, overrides or (), context="train", ranks=ranks or 1)
+    from rollplex.train import train as run
+
+    run(valid, name)
+
+
+@app.command()
+def bench(
+    job: Job,
+    overrides: Overrides = None,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Interleaved rounds; medians are given.")] = 3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON too.")
+    ] = None,
+    random_weights: Annotated[
+        str | None, typer.Option(metavar="SHAPE", help="Make the model from a shape's config, without its folder.")
+    ] = None,
+    response_tokens: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Fix each response's length: 200, or lognormal:MEDIAN:SIGMA.")
+    ] = None,
+) -> None:
+    """Run one batch through every schedule and compare."""
+    valid = load_job(job, overrides or (), context="train", ranks=1)
+    from rollplex.bench import bench as run
+
+    run(valid, repeat, json_file, random_weights, response_tokens)
+
+
+@data_app.command()
+def shapes(
+    out: Out,
+    videos: Annotated[int, typer.Option("--videos", help="Videos in all; every fifth is held out.")] = 100,
+    kinds: Annotated[str, typer.Option("--kinds", help="Kinds of question, with commas between.")] = "colour",
+    seed: Seed = 1,
+) -> None:
+    """Render short videos of moving coloured shapes, with questions about them."""
+    from rollplex.data.shapes import render
+
+    try:
+        render(out, videos, [kind.strip() for kind in kinds.split(",")], seed)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@data_app.command()
+def model(out: Out, seed: Seed = 1) -> None:
+    """Make a tiny Qwen2.5-VL with tokenizer and processor, warmed up on the form of an answer."""
+    from rollplex.data.tiny_model import make
+
+    make(out, seed)
+
+
+def _summary(job: RollplexJob) -> str:
+    """What a valid job will do, and what of it still has to wait, in one line."""
+    spec = job.spec
+    line = (
+        f"{job.metadata.name} is valid: {spec.algorithm.name}, {spec.training.steps} steps of "
+        f"{spec.training.prompts_per_step} prompts x {spec.algorithm.group_size}, {spec.schedule.mode}"
+    )
+    later = [fault.path for fault in not_yet(job)]
+    return f"{line}; not yet in rollplex train: {', '.join(later)}" if later else line
+
+
+def main() -> None:
+    """The console script ``rollplex``."""
+    app()
