@@ -24,6 +24,9 @@ class RewardSpec(Section):
         1.0, description="Factor of this part in the sum; below 0 it is a penalty.", ge=-1000000, le=1000000
     )
     timeout_seconds: float = Field(
-        10.0, description="A call that takes longer is killed, scored 0 and counted.", gt=0, le=3600
+        10.0,
+        description="A call of a Python function that takes longer is killed, scored 0 and counted.",
+        gt=0,
+        le=3600,
     )
     options: dict[str, Any] = Field(default_factory=dict, description="Parameters of a named verifier.")

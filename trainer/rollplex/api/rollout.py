@@ -28,7 +28,12 @@ class RolloutSpec(Section):
     """How responses are sampled."""
 
     temperature: Annotated[
-        float, Field(gt=0, le=10), WayOut("at 0 all responses of a group are the same one, and have advantage 0")
+        float,
+        Field(ge=0.01, le=10),
+        WayOut(
+            "vLLM raises colder ones to it, which would be another policy than the trainer's (and at 0 all responses "
+            "of a group are the same one)"
+        ),
     ] = Field(1.0, description="T of the policy softmax(logits / T), in engine, actor and reference alike.")
     max_tokens: int = Field(512, description="Tokens of a response at most.", ge=1, le=1048576)
     stop: Items[Annotated[int | str, TokenOrText()]] = Field(

@@ -68,14 +68,15 @@ def columns_or_format(spec: JobSpec, _: int) -> Iterator[Fault]:
 
 
 def reward_is_named_or_python(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """Each reward has either `name` or `python`; `options` go with a name."""
+    """Each reward has either `name` or `python`; `options` go with a named one that has some."""
     for index, reward in enumerate(spec.reward):
         path = f"spec.reward.{index}"
         if (reward.name is None) == (reward.python is None):
             count = "neither" if reward.name is None else "both"
             yield Fault(path, f"has {count} of name and python; give one: name: exact, or python: FILE.py:FUNCTION")
-        elif reward.python is not None and reward.options:
-            yield Fault(f"{path}.options", "are for named verifiers; a function of yours holds its own: leave them out")
+        elif reward.options and (reward.python is not None or reward.name == "exact"):
+            which = "exact has none" if reward.name else "a function of yours holds its own"
+            yield Fault(f"{path}.options", f"would not be read, since {which}; leave them out")
 
 
 def per_sample_is_serial(spec: JobSpec, _: int) -> Iterator[Fault]:
