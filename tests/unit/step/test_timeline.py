@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollplex.step.timeline import (
+    YARDSTICK_WINDOW,
     Event,
     StepTimeline,
     Timeline,
@@ -261,3 +262,11 @@ def test_timeline_survives_its_line_of_json(step: StepTimeline) -> None:
     ]
     assert [e.start for e in back.events] == pytest.approx([e.start for e in step.events], abs=1e-6)
     assert [e.end for e in back.events] == pytest.approx([e.end for e in step.events], abs=1e-6)
+
+
+def test_yardstick_goes_on_learning_and_forgets_what_is_old() -> None:
+    yardstick = Yardstick()
+    yardstick.observe(step_of(compute("encode", 0.0, 8.0, tokens=8)))
+    assert yardstick.alone_seconds(compute("encode", 0.0, 9.0, tokens=1)) == 1.0
+    yardstick.observe(step_of(*[compute("encode", i, i + 0.25, tokens=1) for i in range(YARDSTICK_WINDOW)]))
+    assert yardstick.alone_seconds(compute("encode", 0.0, 9.0, tokens=1)) == 0.25

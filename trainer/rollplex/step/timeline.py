@@ -28,6 +28,7 @@ from rollplex.telemetry.events import (
 )
 
 __all__ = [
+    "YARDSTICK_WINDOW",
     "Event",
     "Span",
     "StepTimeline",

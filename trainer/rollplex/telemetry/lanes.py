@@ -90,7 +90,7 @@ def _draw_events(axes: Any, step: StepTimeline) -> None:
         events = step.lane(lane)
         # White edges part the work items; hundreds of engine steps or millisecond rewards would be all edge.
         edge = {"edgecolor": "white", "linewidth": 0.5} if lane == "compute" else {"linewidth": 0}
-        for kind in {event.kind for event in events}:
+        for kind in dict.fromkeys(event.kind for event in events):
             spans = [
                 (event.start - step.start, ends.get(id(event), event.end) - event.start)
                 for event in events
