@@ -1,0 +1,117 @@
+"""From a job to running parts: models, optimizer, rollout. Each ``build_*`` makes one of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from rollplex.api.errors import JobError
+from rollplex.api.job import JobSpec, RollplexJob
+from rollplex.api.shapes import ModelShape, shape_from_folder
+from rollplex.memory.gradients import Gradients
+from rollplex.memory.optimizer import MasterAdamW
+from rollplex.policy.policy import Policy, load_policy
+from rollplex.rollout.engine import RolloutEngine
+from rollplex.rollout.protocol import Rollout, Sampling
+from rollplex.rollout.replay import ReplayEngine, ReplayError, read_rollouts
+from rollplex.step.runner import Models
+from rollplex.weights.share import share_weights
+
+_MOST_SEQUENCES = 256  # decoded at once; the rest of a step waits in the engine's queue
+_CPU_KV_BYTES = 4 << 30
+_GPU_KV_BYTES = 16 << 30
+
+
+def precision(spec: JobSpec) -> torch.dtype:
+    """dtype of weights and activations; ``auto`` is fp32 on CPU and bf16 on a GPU."""
+    if spec.precision == "auto":
+        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[spec.precision]
+
+
+def model_shape(spec: JobSpec) -> ModelShape:
+    """Shape of the job's model folder. Raises JobError where it is missing or unsupported."""
+    try:
+        return shape_from_folder(spec.model.path)
+    except ValueError as error:
+        raise JobError.at("spec.model.path", str(error)) from None
+
+
+def with_stop_ids(job: RollplexJob, shape: ModelShape) -> RollplexJob:
+    """The job with the model's own end tokens spelled out in ``rollout.stop``: nothing stops a response silently."""
+    stops: list[int | str] = list(shape.eos_tokens)
+    generation = Path(job.spec.model.path) / "generation_config.json"
+    if generation.exists():
+        named = json.loads(generation.read_text()).get("eos_token_id") or []
+        stops += named if isinstance(named, list) else [named]
+    stops += job.spec.rollout.stop
+    rollout = job.spec.rollout.model_copy(update={"stop": tuple(dict.fromkeys(stops))})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"rollout": rollout})})
+
+
+def build_models(spec: JobSpec) -> Models:
+    """Actor with gradients and optimizer, and the reference where the KL has a weight.
+
+    Raises:
+        JobError: a folder that cannot be loaded, or nothing left to train.
+    """
+    dtype = precision(spec)
+    actor = _load(spec, "spec.model.path", spec.model.path, dtype)
+    actor.freeze(spec.model.freeze)
+    if not any(parameter.requires_grad for parameter in actor.parameters()):
+        raise JobError.at("spec.model.freeze", "everything is frozen, so there is nothing to train; leave a part out")
+    reference = None
+    if spec.algorithm.kl.coefficient > 0:
+        initial = spec.model.reference == "initial"
+        folder = spec.model.path if initial else spec.model.reference
+        reference = _load(spec, "spec.model.path" if initial else "spec.model.reference", folder, dtype)
+        reference.requires_grad_(False)
+    gradients = Gradients(actor.named_parameters())
+    return Models(actor, gradients, MasterAdamW(gradients, spec.training.optimizer), reference)
+
+
+def _load(spec: JobSpec, field: str, folder: str, dtype: torch.dtype) -> Policy:
+    try:
+        return load_policy(folder, dtype, recompute=spec.memory.activations == "recompute")
+    except ValueError as error:
+        raise JobError.at(field, str(error)) from None
+
+
+def build_rollout(spec: JobSpec, models: Models) -> Rollout:
+    """vLLM on the actor's weights, or saved rollouts where ``rollout.replay`` names them."""
+    if spec.rollout.replay is not None:
+        try:
+            return ReplayEngine(read_rollouts(spec.rollout.replay))
+        except ReplayError as error:
+            raise JobError.at("spec.rollout.replay", str(error)) from None
+    longest = spec.data.max_prompt_tokens + spec.rollout.max_tokens
+    sequences = min(_MOST_SEQUENCES, spec.training.prompts_per_step * spec.algorithm.group_size)
+    return RolloutEngine(
+        spec.model.path,
+        share_weights(models.actor.language, models.actor.visual),
+        dtype=precision(spec),
+        max_model_len=longest,
+        max_num_seqs=sequences,
+        kv_cache_bytes=_kv_bytes(models.actor.shape, precision(spec), longest, sequences),
+        seed=spec.training.seed,
+        stall_seconds=spec.rollout.stall_seconds,
+    )
+
+
+def _kv_bytes(shape: ModelShape, dtype: torch.dtype, longest: int, sequences: int) -> int:
+    """What all sequences need at their longest, up to a bound; above it the engine queues."""
+    token = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    bound = _GPU_KV_BYTES if torch.cuda.is_available() else _CPU_KV_BYTES
+    return max(token * longest, min(bound, token * longest * sequences))
+
+
+def sampling(spec: JobSpec) -> Sampling:
+    """How the job samples; ``rollout.stop`` must be resolved (:func:`with_stop_ids`)."""
+    return Sampling(
+        temperature=spec.rollout.temperature,
+        max_tokens=spec.rollout.max_tokens,
+        stop_token_ids=tuple(stop for stop in spec.rollout.stop if isinstance(stop, int)),
+        stop=tuple(stop for stop in spec.rollout.stop if isinstance(stop, str)),
+    )
