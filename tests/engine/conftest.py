@@ -42,7 +42,7 @@ def session_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder = make_folder(tmp_path_factory.mktemp("model"), shape)
     policy = random_policy(shape)
     weights = share_weights(policy.language, policy.visual)
-    engine = RolloutEngine(folder, weights, max_model_len=1024, max_num_seqs=16, kv_cache_bytes=64 << 20, seed=7)
+    engine = RolloutEngine(folder, weights, max_model_len=1024, max_num_seqs=16, kv_cache_bytes=4 << 20, seed=7)
     yield Rig(folder, shape, policy, weights, engine)
     engine.close()
 

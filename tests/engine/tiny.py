@@ -154,4 +154,5 @@ def hf_logprobs(
     positions = torch.cat([item.positions, following], dim=1)[:, None]
     out = model.model.language_model(inputs_embeds=hidden[None], position_ids=positions, use_cache=False)
     logits = model.lm_head(out.last_hidden_state[0, start - 1 : -1]).float() / temperature
-    return logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
+    chosen: torch.Tensor = logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
+    return chosen

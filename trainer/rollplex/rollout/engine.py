@@ -85,7 +85,7 @@ class RolloutEngine:
             "enable_prefix_caching": True,
             "max_model_len": max_model_len,
             "max_num_seqs": max_num_seqs,
-            # a prompt is prefilled in one piece, and no medium that fits a prompt is too large for the encoder's cache
+            # any one prompt can be prefilled in one piece, and no medium in it is too large for the encoder's cache
             "max_num_batched_tokens": max(2048, max_model_len, max_num_seqs),
             "kv_cache_memory_bytes": kv_cache_bytes,
             "skip_mm_profiling": True,  # the KV size is given: nothing depends on a profile
@@ -94,7 +94,8 @@ class RolloutEngine:
             "disable_log_stats": True,
         }
         if on_cpu():
-            arguments |= {"enforce_eager": True, "block_size": _CPU_BLOCK}
+            # a seeded request that has read a part of its prompt asks its generator for an offset: CPU generators have none
+            arguments |= {"enforce_eager": True, "block_size": _CPU_BLOCK, "enable_chunked_prefill": False}
         else:
             arguments |= {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
         self._scheduled = 0  # tokens of the last step, prompt and response together
