@@ -58,8 +58,9 @@ CHAT_TEMPLATE = (
 VOCABULARY = 512
 PIXELS = {"shortest_edge": 56 * 56, "longest_edge": 64 * 28 * 28}  # what one frame may have after the resize
 GRID = (2, 6, 6)  # what a video of rollplex.data.shapes has at 2 fps
-WARM_UP_STEPS = 150
+WARM_UP_STEPS = 80  # for every kind of question
 WARM_UP_BATCH = 16
+WARM_UP_LEARNING_RATE = 1e-3
 
 
 def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",)) -> None:
@@ -177,7 +178,7 @@ def _model(tokenizer: Any, seed: int) -> Any:
 
 
 def _warm_up(model: Any, tokenizer: Any, kinds: Sequence[str], seed: int) -> float:
-    """Teach the answer format; returns the last loss in nats a token (ln(words) / 2 is the floor)."""
+    """Teach the answer format; returns the last loss in nats a token (guessing n words costs ln(n) / 2)."""
     rng = random.Random(seed)
     prompts: dict[str, list[int]] = {}
     for kind in kinds:
@@ -190,12 +191,13 @@ def _warm_up(model: Any, tokenizer: Any, kinds: Sequence[str], seed: int) -> flo
         prompts[kind] = tokenizer.encode(text, add_special_tokens=False)
     stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
     words = {kind: [tokenizer.convert_tokens_to_ids(word) for word in ANSWERS[kind]] for kind in kinds}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=WARM_UP_LEARNING_RATE, weight_decay=0.0)
     loss = torch.tensor(float("nan"))
-    for step in range(WARM_UP_STEPS):
+    steps = WARM_UP_STEPS * len(kinds)
+    for step in range(steps):
         kind = kinds[step % len(kinds)]
-        answers = [[rng.choice(words[kind]), stop] for _ in range(WARM_UP_BATCH)]
-        ids = torch.tensor([prompts[kind] + answer for answer in answers])
+        targets = _shuffled(words[kind], WARM_UP_BATCH, rng)
+        ids = torch.tensor([[*prompts[kind], target, stop] for target in targets])
         pictures = _random_pictures(WARM_UP_BATCH, GRID)
         media = Media("video", pictures, GRID, seconds_per_grid=1.0)
         start = prompts[kind].index(model.config.video_token_id)
@@ -210,10 +212,19 @@ def _warm_up(model: Any, tokenizer: Any, kinds: Sequence[str], seed: int) -> flo
         ).logits[:, -3:-1]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, -2:].flatten())
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = WARM_UP_LEARNING_RATE * (1 - step / steps)
         optimizer.step()
     return loss.item()
+
+
+def _shuffled(words: Sequence[int], length: int, rng: random.Random) -> list[int]:
+    """Random words for a batch, each as often as the others, so that the guess stays even."""
+    drawn = [word for _ in range(-(-length // len(words))) for word in rng.sample(words, len(words))][:length]
+    rng.shuffle(drawn)
+    return drawn
 
 
 def _random_pictures(count: int, grid: tuple[int, int, int]) -> torch.Tensor:
@@ -230,9 +241,10 @@ def _readme(parameters: int, kinds: Sequence[str], seed: int, loss: float) -> st
 {parameters:,} parameters, fp32, seed {seed}. Made by `rollplex.data.tiny_model`; not a model to use for anything else.
 
 1. Random weights: matrices normal with std 0.08, biases with std 0.05.
-2. Warm-up on the answer format only: {WARM_UP_STEPS} steps of AdamW (learning rate 1e-3) on batches of {WARM_UP_BATCH};
-   pictures of random colours, a question about shapes, and as target a uniformly random answer word, then `<|im_end|>`.
-   Pictures and targets are independent, so nothing of the words' meaning is learnt. Last loss: {loss:.3f} nats a token.
+2. Warm-up on the answer format only: {WARM_UP_STEPS} steps of AdamW a kind of question, on batches of {WARM_UP_BATCH},
+   learning rate {WARM_UP_LEARNING_RATE:g} falling to 0; pictures of random colours, a question about shapes, and as
+   target a uniformly random answer word, then `<|im_end|>`. Pictures and targets are independent, so nothing of the
+   words' meaning is learnt. Last loss: {loss:.3f} nats a token.
 
 Reward by guessing, which is where training starts:
 

@@ -60,7 +60,9 @@ def read_media(kind: Literal["image", "video"], path: str, budget: VideoBudget, 
         raise MediaError("missing", path)
     try:
         return _read_image(path, rules) if kind == "image" else _read_video(path, budget, rules)
-    except (OSError, ValueError, EOFError, Image.DecompressionBombError) as error:  # av's own errors are among these
+    except MediaError:
+        raise
+    except Exception as error:  # noqa: BLE001 (decoders raise whatever they like: struct.error, SyntaxError, ...)
         raise MediaError("unreadable", path, f"{type(error).__name__}: {error}") from None
 
 
