@@ -60,25 +60,32 @@ class Schedule:
             return progress.all_complete(Kind.ADVANTAGE, Kind.REF_SUFFIX)
         return True
 
-    def priority(self, item: Item) -> tuple[int, Item]:
-        """Smaller goes first: backwards, which free memory; then the phases, in ``stream`` suffixes before prefixes."""
-        if item.kind in BACKWARDS:
-            return (0, item)
-        if item.kind in SUFFIXES:
-            return (1 if self.mode == "stream" else 4, item)
-        return (2 if item.kind in (Kind.ENCODE, Kind.REF_PREFIX) else 3, item)
+    def priority(self, item: Item) -> tuple[int, str, int, str]:
+        """Smaller goes first: backwards, which free memory; then the phases, in ``stream`` suffixes before prefixes.
+
+        Then kind by kind in unit order; as plain values, since thousands of items may be compared for every pass.
+        """
+        return (self._rank(item.kind), item.kind.value, item.index, item.media)
+
+    def _rank(self, kind: Kind) -> int:
+        if kind in BACKWARDS:
+            return 0
+        if kind in SUFFIXES:
+            return 1 if self.mode == "stream" else 4
+        return 2 if kind in (Kind.ENCODE, Kind.REF_PREFIX) else 3
 
     def next_pass(self, progress: Progress, cost: Callable[[Item], int]) -> list[Item]:
         """The item to start now, with further suffixes of its kind up to ``pack_tokens``; empty: nothing may start."""
-        able = [i for i in progress.ready if i.kind in COMPUTE and self.may_start(i, progress)]
-        if not able:
+        ready = sorted((item for item in progress.ready if item.kind in COMPUTE), key=self.priority)
+        able = (item for item in ready if self.may_start(item, progress))
+        first = next(able, None)
+        if first is None:
             return []
-        able.sort(key=self.priority)
-        chosen = able[:1]
-        if chosen[0].kind in SUFFIXES and not self.deterministic:
-            room = self.pack_tokens - cost(chosen[0])
-            for item in able[1:]:
-                if item.kind is not chosen[0].kind or cost(item) > room:
+        chosen = [first]
+        if first.kind in SUFFIXES and not self.deterministic:
+            room = self.pack_tokens - cost(first)
+            for item in able:
+                if item.kind is not first.kind or cost(item) > room:
                     break
                 chosen.append(item)
                 room -= cost(item)

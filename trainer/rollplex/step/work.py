@@ -133,8 +133,10 @@ class Progress:
         for item, needs in graph.items():
             for need in needs:
                 self._followers[need].append(item)
-        self._open = {kind: sum(item.kind is kind for item in graph) for kind in Kind}
-        self._complete: set[Item] = set()
+        # in order: the first of a kind is then known without looking at the others
+        self._incomplete: dict[Kind, dict[Item, None]] = {kind: {} for kind in Kind}
+        for item in sorted(graph):
+            self._incomplete[item.kind][item] = None
         self.ready: set[Item] = {item for item, missing in self._missing.items() if missing == 0}
         self.live_graphs = 0  # units whose actor prefix graph is held
 
@@ -148,8 +150,7 @@ class Progress:
         """Mark a started item complete; what waited only for it becomes ready."""
         if item.kind is Kind.PREFIX_BACKWARD:
             self.live_graphs -= 1
-        self._open[item.kind] -= 1
-        self._complete.add(item)
+        del self._incomplete[item.kind][item]
         for follower in self._followers[item]:
             self._missing[follower] -= 1
             if self._missing[follower] == 0:
@@ -157,11 +158,11 @@ class Progress:
 
     def next_of(self, kind: Kind) -> Item | None:
         """The smallest item of a kind that is not complete yet."""
-        return min((item for item in self._followers if item.kind is kind and item not in self._complete), default=None)
+        return next(iter(self._incomplete[kind]), None)
 
     def all_complete(self, *kinds: Kind) -> bool:
-        return all(self._open[kind] == 0 for kind in kinds)
+        return not any(self._incomplete[kind] for kind in kinds)
 
     @property
     def done(self) -> bool:
-        return not any(self._open.values())
+        return not any(self._incomplete.values())
