@@ -19,6 +19,8 @@ def group_advantages(rewards: Sequence[float]) -> list[float]:
     """
     if len(rewards) < 2:
         raise ValueError(f"a group of {len(rewards)} has no advantage to learn from; algorithm.groupSize must be >= 2")
+    if min(rewards) == max(rewards):
+        return [0.0] * len(rewards)  # their mean may be off by a rounding, which Adam would take for a gradient
     values = torch.tensor(rewards, dtype=torch.float64)
     centred = values - values.mean()
     return (centred / (values.std() + EPSILON)).tolist()

@@ -27,8 +27,8 @@ class FeatureCache:
     def put(self, name: str, features: Features) -> None:
         if features.requires_grad:
             raise ValueError(f"features {name!r} carry a graph of this step and cannot outlive it")
-        if name in self._held:
-            return
+        if name in self._held or features.tensor.nbytes > self._limit:
+            return  # one that does not fit would push all others out and then itself
         self._held[name] = features
         self._bytes += features.tensor.nbytes
         while self._bytes > self._limit:

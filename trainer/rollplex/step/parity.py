@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 
 import torch
 
@@ -28,7 +29,7 @@ class Parity:
         difference = (engine - scored).abs()
         self.differences[response.prompt, response.sample] = difference
         largest = float(difference.max())
-        if not largest <= self.worst[0]:  # nan counts as the worst
+        if not (isnan(self.worst[0]) or largest <= self.worst[0]):  # nan counts as the worst, the first one stays
             self.worst = (largest, response.prompt, response.sample)
 
     def summary(self) -> dict[str, float]:
