@@ -68,7 +68,9 @@ def make_folder(out: Path, shape: ModelShape) -> Path:
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(WORDS * 20, trainers.BpeTrainer(vocab_size=493, initial_alphabet=alphabet))
+    bpe.train_from_iterator(
+        WORDS * 20, trainers.BpeTrainer(vocab_size=493, initial_alphabet=alphabet, show_progress=False)
+    )
     filler = [f"<|filler_{i}|>" for i in range(493 - bpe.get_vocab_size())]
     bpe.add_special_tokens([*filler, *SPECIAL])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")

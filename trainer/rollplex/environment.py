@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ _EVERYWHERE = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 _ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding would pin the compute lane's thread to the engine's core
@@ -48,6 +51,7 @@ def prepare() -> None:
     defaults = _EVERYWHERE | (_ON_CPU if on_cpu() else {})
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
+    _quieten()
     torch = sys.modules.get("torch")
     if torch is not None and on_cpu():
         # OpenMP reads its variable when torch is loaded: too late here, so say it to torch
@@ -55,6 +59,13 @@ def prepare() -> None:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
     prepare_torchvision()
+
+
+def _quieten() -> None:
+    """Leave out what these libraries tell their own maintainers: nobody who runs a job can act on it."""
+    for module in (r"megatron\.", r"vllm\.triton_utils"):
+        warnings.filterwarnings("ignore", module=module)
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "Triton not available"
 
 
 def prepare_torchvision() -> None:
@@ -73,11 +84,11 @@ def prepare_torchvision() -> None:
 
     for library in Path(spec.origin).parent.glob("_C*.so"):
         try:
-            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+            torch.ops.load_library(str(library))
         except OSError:
             continue
     missing = [name for name in ("nms", "qnms") if not hasattr(torch.ops.torchvision, name)]
     if missing and torch.version.cuda is None:
-        _library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        _library = torch.library.Library("torchvision", "FRAGMENT")
         for name in missing:
             _library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from rollplex.api.shapes import ModelShape
 from rollplex.batch import Media, Prompt
+from rollplex.rollout.build import sampling_params
 from rollplex.rollout.inputs import engine_input
 from rollplex.rollout.protocol import Sampling
 from tests.engine.conftest import Rig
@@ -147,7 +148,8 @@ def test_positions_agree_with_vllms_rule(rig: Rig, parts: list[tuple[Described, 
     item = prompt("any", rig.shape, [*pieces, text(last, 2)])
     inputs = engine_input(item, 2)
     engine = rig.engine._engine
-    request = engine.input_processor.process_inputs("rule", inputs, rig.engine._params(), engine.get_supported_tasks())
+    params = sampling_params(Sampling(), limit=1, seed=0)
+    request = engine.input_processor.process_inputs("rule", inputs, params, engine.get_supported_tasks())
     (model,) = engine.apply_model(lambda model: model)
     theirs, delta = Qwen2_5_VLForConditionalGeneration.get_mrope_input_positions(
         model, request.prompt_token_ids, request.mm_features or []

@@ -114,6 +114,15 @@ def test_stop_string_keeps_sampled_tokens(rig: Rig) -> None:
     assert stopped.text == whole.text[: whole.text.index(words[at])]
 
 
+def test_text_is_what_was_sampled(rig: Rig) -> None:
+    """Text made at the end and text made token by token (a stop string is watched for) are the same."""
+    plain = run(rig.engine, [question(rig)], 4, Sampling(max_tokens=20))
+    watched = run(rig.engine, [question(rig)], 4, Sampling(max_tokens=20, stop=("never said",)))
+    assert [r.token_ids for r in plain] == [r.token_ids for r in watched]
+    # token by token, a cut-off character at the end is held back
+    assert [r.text.rstrip("\ufffd") for r in plain] == [r.text.rstrip("\ufffd") for r in watched]
+
+
 def test_folders_end_of_text_does_not_stop(rig: Rig) -> None:
     """Only the job's stop ids end a response: the folder's end-of-text id is an ordinary token without them."""
     eos = rig.shape.eos_tokens[0]

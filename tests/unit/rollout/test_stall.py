@@ -41,7 +41,7 @@ def test_silent_request_is_logged_counted_and_fails_the_step(clock: Clock, caplo
         for _ in range(9):
             step(watch, clock, ["s1-p0-i0", "s1-p1-i0"])
         assert len(caplog.messages) == 1, "logged once"
-    with pytest.raises(StallError, match=r"no token for 10 s to: s1-p0-i1; raise stall_seconds") as caught:
+    with pytest.raises(StallError, match=r"no token for 10 s to: s1-p0-i1; raise rollout.stallSeconds") as caught:
         step(watch, clock, ["s1-p0-i0", "s1-p1-i0"])
     assert caught.value.requests == ("s1-p0-i1",)
 

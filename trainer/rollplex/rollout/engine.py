@@ -19,15 +19,12 @@ from typing import Any
 import torch
 
 from rollplex.batch import Prompt, Response
-from rollplex.environment import on_cpu, prepare
+from rollplex.environment import prepare
 from rollplex.rollout.pending import Pending
 from rollplex.rollout.protocol import RetiredError, Sampling
 from rollplex.rollout.seeds import request_id, sample_seed
 from rollplex.rollout.stall import StallWatch
 from rollplex.weights.share import RolloutWeights
-
-_DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-_CPU_BLOCK = 32  # tokens of a prefix-cache block; vLLM's 128 would prefill shorter prompts once per sample
 
 
 class RolloutEngine:
@@ -39,7 +36,7 @@ class RolloutEngine:
         dtype: of the weights.
         max_model_len: most tokens of a prompt and its response.
         max_num_seqs: most samples decoded at once; more wait in the engine's queue.
-        kv_cache_bytes: size of the KV cache.
+        kv_cache_bytes: size of the KV cache; at least one longest sequence is made room for.
         seed: the job's seed, from which every sample's seed follows.
         stall_seconds: raise StallError when a sample gets no token for so long.
         clock: of the stall watch.
@@ -61,49 +58,21 @@ class RolloutEngine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         prepare()
-        from vllm import EngineArgs, SamplingParams
-        from vllm.config import WeightTransferConfig
-        from vllm.sampling_params import RequestOutputKind
-        from vllm.v1.engine.llm_engine import LLMEngine
-
-        from rollplex.rollout import loader
+        from rollplex.rollout.build import build_engine
         from rollplex.rollout.compat import watch_schedule
-        from rollplex.weights import transfer
 
-        loader.register()
-        transfer.register()
-        handle = transfer.offer(weights)
-        arguments: dict[str, Any] = {
-            "model": str(folder),
-            "dtype": _DTYPES[dtype],
-            "seed": seed,
-            "load_format": loader.LOAD_FORMAT,
-            "model_loader_extra_config": {"handle": handle},
-            "weight_transfer_config": WeightTransferConfig(backend=transfer.BACKEND),
-            "generation_config": "vllm",
-            "logprobs_mode": "processed_logprobs",
-            "enable_prefix_caching": True,
-            "max_model_len": max_model_len,
-            "max_num_seqs": max_num_seqs,
-            # any one prompt can be prefilled in one piece, and no medium in it is too large for the encoder's cache
-            "max_num_batched_tokens": max(2048, max_model_len, max_num_seqs),
-            "kv_cache_memory_bytes": kv_cache_bytes,
-            "skip_mm_profiling": True,  # the KV size is given: nothing depends on a profile
-            "mm_processor_cache_gb": 0,  # nothing is processed
-            "async_scheduling": False,  # what a step returns was computed in that step
-            "disable_log_stats": True,
-        }
-        if on_cpu():
-            # a seeded request that has read a part of its prompt asks its generator for an offset: CPU generators have none
-            arguments |= {"enforce_eager": True, "block_size": _CPU_BLOCK, "enable_chunked_prefill": False}
-        else:
-            arguments |= {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
         self._scheduled = 0  # tokens of the last step, prompt and response together
-        self._engine: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        self._engine: Any = build_engine(
+            folder,
+            weights,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            kv_cache_bytes=kv_cache_bytes,
+            seed=seed,
+        )
         watch_schedule(self._engine, self._note_schedule)
-        self._rpc("init_weight_transfer_engine", init_info={"handle": handle})
-        self._params = SamplingParams
-        self._kind = RequestOutputKind.DELTA
+        self._tokenizer = self._engine.get_tokenizer()
         self._weights = weights
         self._seed = seed
         self._max_model_len = max_model_len
@@ -133,6 +102,7 @@ class RolloutEngine:
             RetiredError: no weight version is published.
             ValueError: a prompt and its longest response do not fit ``max_model_len``.
         """
+        from rollplex.rollout.build import sampling_params
         from rollplex.rollout.inputs import engine_input
 
         self._refuse_retired("submit")
@@ -150,9 +120,12 @@ class RolloutEngine:
                 if name in self._pending:
                     raise ValueError(f"rollout sample {name} is unfinished already: a step can be submitted once")
                 seed = sample_seed(self._seed, step, prompt.id, sample)
-                params = self._sampling_params(sampling, sampling.limit(index, sample), seed)
+                params = sampling_params(sampling, sampling.limit(index, sample), seed)
                 self._engine.add_request(name, inputs, params)
-                self._pending[name] = Pending(name, prompt, index, sample, params.max_tokens, not sampling.exact)
+                text = "" if params.detokenize else None
+                self._pending[name] = Pending(
+                    name, prompt, index, sample, params.max_tokens, may_stop=not sampling.exact, text=text
+                )
                 self._watch.add([name])
 
     def step(self) -> list[Response]:
@@ -188,7 +161,7 @@ class RolloutEngine:
         for pending in finished:
             del self._pending[pending.name]
         self._watch.end(name for name in progressed if name in self._pending)
-        return [pending.response() for pending in finished]
+        return [pending.response(self._text) for pending in finished]
 
     def abort_all(self) -> None:
         """Drop every unfinished sample and what the engine holds for it."""
@@ -231,11 +204,12 @@ class RolloutEngine:
 
     def positions(self, prompt: Prompt) -> torch.Tensor:
         """Position ids [3, P] that the engine gives a prompt, by the code and from the features that a request has."""
+        from rollplex.rollout.build import sampling_params
         from rollplex.rollout.inputs import engine_input
 
-        request = self._engine.input_processor.process_inputs(
-            "positions", engine_input(prompt, self._merge), self._params(), self._engine.get_supported_tasks()
-        )
+        inputs, params = engine_input(prompt, self._merge), sampling_params(Sampling(), limit=1, seed=0)
+        tasks = self._engine.get_supported_tasks()
+        request = self._engine.input_processor.process_inputs("positions", inputs, params, tasks)
         rule = self._engine.apply_model(
             lambda model: model.get_mrope_input_positions(request.prompt_token_ids, request.mm_features or [])
         )
@@ -243,9 +217,13 @@ class RolloutEngine:
         return positions
 
     def close(self) -> None:
-        """Shut the engine down and let go of the weights."""
+        """Shut the engine down and let go of the weights; a second call does nothing."""
         self._published = False
-        self._engine.engine_core.shutdown()
+        if self._engine is None:
+            return
+        from rollplex.rollout.compat import shut_down
+
+        shut_down(self._engine)
         self._engine = None
         gc.collect()
 
@@ -257,24 +235,12 @@ class RolloutEngine:
     def _note_schedule(self, tokens: int) -> None:
         self._scheduled = tokens
 
+    def _text(self, token_ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
     def _rpc(self, method: str, **arguments: Any) -> None:
         self._engine.collective_rpc(method, kwargs=arguments)
-
-    def _sampling_params(self, sampling: Sampling, limit: int, seed: int) -> Any:
-        return self._params(
-            temperature=sampling.temperature,
-            top_p=1.0,
-            top_k=0,
-            min_p=0.0,
-            seed=seed,
-            max_tokens=limit,
-            stop_token_ids=[] if sampling.exact else list(sampling.stop_token_ids),
-            stop=[] if sampling.exact else list(sampling.stop),
-            ignore_eos=True,  # the folder's end-of-text id stops only where the job says so
-            logprobs=0,  # of the sampled token only
-            skip_special_tokens=False,
-            output_kind=self._kind,
-        )
 
     def _refuse_retired(self, what: str) -> None:
         if not self._published:

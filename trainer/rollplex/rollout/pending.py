@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ class Pending:
     may_stop: bool  # False: the response must have exactly ``limit`` tokens
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    text: str = ""
+    text: str | None = None  # None: the engine makes no text for this sample
     finish: str | None = None
     stop: int | str | None = None
 
@@ -44,7 +45,8 @@ class Pending:
         for token, entry in zip(ids, entries, strict=True):
             self.logprobs.append(self._usable(token, entry))
             self.token_ids.append(token)
-        self.text += piece.text
+        if self.text is not None:
+            self.text += piece.text
         if output.finished:
             self.finish, self.stop = piece.finish_reason, piece.stop_reason
         return len(ids)
@@ -58,8 +60,8 @@ class Pending:
             raise SampleError(self.name, f"{at} has log probability {value}; the step is refused")
         return min(float(value), 0.0)
 
-    def response(self) -> Response:
-        """The finished sample.
+    def response(self, decode: Callable[[Sequence[int]], str]) -> Response:
+        """The finished sample; ``decode`` makes its text, without the stop token, where the engine made none.
 
         Raises:
             SampleError: it ended otherwise than by a stop or its limit, or not at the exact length asked for.
@@ -72,6 +74,9 @@ class Pending:
             raise SampleError(
                 self.name, f"ended by {self.finish!r} after {len(self.token_ids)} tokens; its limit is {self.limit}"
             )
+        text = self.text
+        if text is None:
+            text = decode(self.token_ids[:-1] if isinstance(self.stop, int) else self.token_ids)
         return Response(
             prompt=self.index,
             sample=self.sample,
@@ -79,5 +84,5 @@ class Pending:
             logprobs=tuple(self.logprobs),
             finish=finish,
             stop=self.stop if finish == "stop" else None,
-            text=self.text,
+            text=text,
         )

@@ -18,7 +18,7 @@ class StallError(RuntimeError):
         self.requests = requests
         super().__init__(
             f"the engine gave no token for {seconds:g} s to: {', '.join(requests)}; "
-            "raise stall_seconds if a step may take that long"
+            "raise rollout.stallSeconds if a step may take that long"
         )
 
 
