@@ -88,8 +88,10 @@ class Reader:
                 waiting.append(self.request(row))
             if not waiting:
                 break
-            prompt = _prompt_or_skip(waiting.popleft(), skipped, where)
-            if prompt is not None:
+            prompt = _prompt_or_reason(waiting.popleft(), where)
+            if isinstance(prompt, str):
+                skipped[prompt] += 1
+            else:
                 prompts.append(prompt)
         if not prompts:
             raise self.nothing_left(skipped, where)
@@ -148,15 +150,13 @@ class PendingPrompt:
         return self._builder.build(row.id, row.messages, media, answer=row.answer, row=row.fields)
 
 
-def _prompt_or_skip(pending: PendingPrompt, skipped: Counter[str], where: str) -> Prompt | None:
-    """The prompt, or None after counting and logging why the row is skipped."""
+def _prompt_or_reason(pending: PendingPrompt, where: str) -> Prompt | str:
+    """The prompt, or in a word why the row is skipped, after logging it."""
     try:
         return pending.prompt()
     except Skip as error:
-        reason = error.reason if isinstance(error, MediaError) else "too_long"
-        skipped[reason] += 1
         log.warning("row %s (%s) skipped: %s", pending.row.id, pending.row.modality, error)
-        return None
+        return error.reason if isinstance(error, MediaError) else "too_long"
     except PromptError as error:
         raise JobError.at(where, str(error)) from None
 
@@ -203,6 +203,7 @@ class Loader:
         self._requested = self._position  # first position not yet requested
         self._window: deque[PendingPrompt] = deque()
         self._last: PromptBatch | None = None
+        self._unusable: dict[str, str] = {}  # row id: why, when it was last tried
         self.skipped: Counter[str] = Counter()  # of all batches served
 
     def check(self) -> None:
@@ -211,18 +212,29 @@ class Loader:
         Raises:
             JobError: no row of the set can be used, or a row's messages and media do not match.
         """
-        skipped: Counter[str] = Counter()
-        for ahead in range(len(self._rows)):
+        ahead = 0
+        while True:
             self._request_until(self._position + max(ahead + 1, self._size))
-            if _prompt_or_skip(self._window[ahead], skipped, "spec.data.train") is not None:
+            if isinstance(self._try(self._window[ahead]), Prompt):
                 return
-        raise self._reader.nothing_left(skipped, "spec.data.train")
+            ahead += 1
+
+    def _try(self, pending: PendingPrompt) -> Prompt | str:
+        """The prompt or why not; raises JobError once that is so for every row of the set."""
+        result = _prompt_or_reason(pending, "spec.data.train")
+        if isinstance(result, Prompt):
+            self._unusable.pop(pending.row.id, None)
+        else:
+            self._unusable[pending.row.id] = result
+            if len(self._unusable) == len(self._rows):
+                raise self._reader.nothing_left(Counter(self._unusable.values()), "spec.data.train")
+        return result
 
     def batch(self, step: int) -> PromptBatch:
         """The batch of a step: the next one, or once more the last one.
 
         Raises:
-            JobError: a whole epoch of rows cannot be used, or a row's messages and media do not match.
+            JobError: no row of the set can be used, or a row's messages and media do not match.
             ValueError: another step than those two.
         """
         if self._last is not None and step == self._last.step:
@@ -232,16 +244,14 @@ class Loader:
         self._last = None  # its media need not stay in memory while we wait
         prompts: list[Prompt] = []
         skipped: Counter[str] = Counter()
-        since_last = 0
         while len(prompts) < self._size:
             self._request_until(self._position + self._size)
-            prompt = _prompt_or_skip(self._window.popleft(), skipped, "spec.data.train")
+            result = self._try(self._window.popleft())
             self._position += 1
-            since_last = since_last + 1 if prompt is None else 0
-            if prompt is not None:
-                prompts.append(prompt)
-            elif since_last == len(self._rows):
-                raise self._reader.nothing_left(skipped, "spec.data.train")
+            if isinstance(result, Prompt):
+                prompts.append(result)
+            else:
+                skipped[result] += 1
         self._request_until(self._position + self._size)
         self._next_step = step + 1
         self.skipped += skipped

@@ -31,7 +31,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from rich.progress import track
 
-SIDE = 84  # pixels: a multiple of 28, so that no resize blurs the set
+SIDE = 84  # of the scenes' own coordinates, and of a frame in pixels unless another size is asked for
 FRAMES = 8
 FPS = 4  # two seconds; sampled at 2 fps it has four frames, two temporal rows
 LARGE, SMALL = 13, 7  # radii in pixels
@@ -91,7 +91,7 @@ class Scene:
         return max(self.stills, key=lambda still: still.appears).form if self.stills else None
 
 
-def render(out: Path, videos: int, kinds: Sequence[str], seed: int) -> None:
+def render(out: Path, videos: int, kinds: Sequence[str], seed: int, side: int = SIDE) -> None:
     """Write ``out/videos/*.mp4``, ``out/train.jsonl`` and ``out/val.jsonl``; the same seed writes the same files.
 
     Args:
@@ -99,10 +99,13 @@ def render(out: Path, videos: int, kinds: Sequence[str], seed: int) -> None:
         videos: how many videos in all, at least 10; every fifth is held out for ``val.jsonl``.
         kinds: kinds of question to ask, a subset of :data:`QUESTIONS`.
         seed: of everything random.
+        side: of a frame in pixels, a multiple of 28 so that no resize blurs it; (side / 28)^2 tokens per two frames.
 
     Raises:
-        ValueError: too few videos, or no or an unknown kind.
+        ValueError: too few videos, a side that is no multiple of 28, or no or an unknown kind.
     """
+    if side < 56 or side % 28:
+        raise ValueError(f"side is {side}; it must be a multiple of 28, at least 56")
     if videos < 10:
         raise ValueError(f"videos is {videos}; at least 10 are needed to hold some out")
     unknown = [kind for kind in kinds if kind not in QUESTIONS]
@@ -118,7 +121,7 @@ def render(out: Path, videos: int, kinds: Sequence[str], seed: int) -> None:
         for scene in track(scenes, description=f"{part}: {len(scenes)} videos"):
             number += 1
             name = f"videos/{number:04d}.mp4"
-            write_video(out / name, [frame(scene, index) for index in range(FRAMES)], FPS)
+            write_video(out / name, [frame(scene, index, side) for index in range(FRAMES)], FPS)
             rows += [_row(number, name, kind, answer) for kind in kinds if (answer := scene.answer(kind))]
         (out / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -168,9 +171,9 @@ def _centres(count: int, lane: int, *, horizontal: bool, rng: random.Random) -> 
     return centres
 
 
-def frame(scene: Scene, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Frame ``index`` of a scene, [SIDE, SIDE, 3] uint8 RGB."""
-    scale = 4  # drawn larger and shrunk: smooth edges, and motion finer than a pixel
+def frame(scene: Scene, index: int, side: int = SIDE) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Frame ``index`` of a scene, [side, side, 3] uint8 RGB."""
+    scale = 4 * side // SIDE  # drawn larger and shrunk: smooth edges, and motion finer than a pixel
     image = Image.new("RGB", (SIDE * scale, SIDE * scale), (scene.background,) * 3)
     draw = ImageDraw.Draw(image)
     for still in scene.stills:
@@ -181,7 +184,7 @@ def frame(scene: Scene, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     travelled = along if dx + dy > 0 else SIDE - along
     centre = (travelled, scene.lane) if dx else (scene.lane, travelled)
     _draw(draw, scene.form, centre, LARGE, COLOURS[scene.colour], scale)
-    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX))
+    return np.asarray(image.resize((side, side), Image.Resampling.BOX))
 
 
 def _draw(

@@ -78,13 +78,27 @@ def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",)) -> None:
     if unknown or not kinds:
         raise ValueError(f"kinds is {list(kinds)}; choose from {', '.join(QUESTIONS)}")
     prepare_torchvision()
-    from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
-
     tokenizer = _tokenizer()
     model = _model(tokenizer, seed)
     loss = _warm_up(model, tokenizer, kinds, seed)
     out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(out)
+    _save_processor(out, tokenizer)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    (out / "README.md").write_text(_readme(parameters, kinds, seed, loss))
+
+
+def save_processor(out: Path) -> dict[str, int]:
+    """Write tokenizer, chat template and processor alone; returns the ids of the special tokens."""
+    prepare_torchvision()
+    tokenizer = _tokenizer()
+    _save_processor(out, tokenizer)
+    return {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
+
+
+def _save_processor(out: Path, tokenizer: Any) -> None:
+    from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
+
     processor = Qwen2_5_VLProcessor(
         Qwen2VLImageProcessor(size=PIXELS),
         tokenizer,
@@ -92,8 +106,6 @@ def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",)) -> None:
         chat_template=CHAT_TEMPLATE,
     )
     processor.save_pretrained(out)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    (out / "README.md").write_text(_readme(parameters, kinds, seed, loss))
 
 
 def _tokenizer() -> Any:

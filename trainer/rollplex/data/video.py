@@ -21,7 +21,7 @@ from rollplex.data.pixels import MediaError, Patches, PixelRules, Pixels, grid_o
 
 @dataclass(frozen=True)
 class VideoBudget:
-    """How much of a video is looked at; fields of the job's ``data.video``."""
+    """How much of a video is looked at; fields of the job's ``data.video``. The pixel limit holds for images too."""
 
     fps: float = 2.0
     max_frames: int = 32
@@ -59,7 +59,7 @@ def read_media(kind: Literal["image", "video"], path: str, budget: VideoBudget, 
     if not Path(path).exists():
         raise MediaError("missing", path)
     try:
-        return _read_image(path, rules) if kind == "image" else _read_video(path, budget, rules)
+        return _read_image(path, budget, rules) if kind == "image" else _read_video(path, budget, rules)
     except MediaError:
         raise
     except Exception as error:  # noqa: BLE001 (decoders raise whatever they like: struct.error, SyntaxError, ...)
@@ -73,12 +73,13 @@ def _target(path: str, height: int, width: int, rules: PixelRules, least: int, m
         raise MediaError("aspect_ratio", path, str(error)) from None
 
 
-def _read_image(path: str, rules: PixelRules) -> Frames:
+def _read_image(path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
+    most = min(rules.image_max, budget.max_pixels_per_frame)
     with Image.open(path) as file:
         width, height = file.size
-        _target(path, height, width, rules, rules.image_min, rules.image_max)  # refuse a bad shape before decoding it
+        _target(path, height, width, rules, rules.image_min, most)  # refuse a bad shape before decoding it
         image = ImageOps.exif_transpose(file)
-        height, width = _target(path, image.height, image.width, rules, rules.image_min, rules.image_max)
+        height, width = _target(path, image.height, image.width, rules, rules.image_min, most)
         return Frames("image", resize(image, height, width)[None], 0.0)
 
 
