@@ -110,12 +110,13 @@ def shapes(
     videos: Annotated[int, typer.Option("--videos", help="Videos in all; every fifth is held out.")] = 100,
     kinds: Annotated[str, typer.Option("--kinds", help="Kinds of question, with commas between.")] = "colour",
     seed: Seed = 1,
+    side: Annotated[int, typer.Option("--side", help="Pixels of a frame's side, a multiple of 28.")] = 84,
 ) -> None:
     """Render short videos of moving coloured shapes, with questions about them."""
     from rollplex.data.shapes import render
 
     try:
-        render(out, videos, [kind.strip() for kind in kinds.split(",")], seed)
+        render(out, videos, [kind.strip() for kind in kinds.split(",")], seed, side)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -31,6 +31,11 @@ def precision(spec: JobSpec) -> torch.dtype:
     return {"fp32": torch.float32, "bf16": torch.bfloat16}[spec.precision]
 
 
+def recompute(spec: JobSpec) -> bool:
+    """Whether layers drop their activations and run again in the backward."""
+    return spec.memory.activations == "recompute"
+
+
 def model_shape(spec: JobSpec) -> ModelShape:
     """Shape of the job's model folder. Raises JobError where it is missing or unsupported."""
     try:
@@ -57,24 +62,32 @@ def build_models(spec: JobSpec) -> Models:
     Raises:
         JobError: a folder that cannot be loaded, or nothing left to train.
     """
-    dtype = precision(spec)
-    actor = _load(spec, "spec.model.path", spec.model.path, dtype)
+    actor = _load(spec, "spec.model.path", spec.model.path)
+    if spec.algorithm.kl.coefficient == 0:
+        return assemble(spec, actor, None)
+    if spec.model.reference == "initial":
+        return assemble(spec, actor, _load(spec, "spec.model.path", spec.model.path))
+    return assemble(spec, actor, _load(spec, "spec.model.reference", spec.model.reference))
+
+
+def assemble(spec: JobSpec, actor: Policy, reference: Policy | None) -> Models:
+    """Freeze what the job freezes, and put gradients and optimizer around the rest.
+
+    Raises:
+        JobError: nothing left to train.
+    """
     actor.freeze(spec.model.freeze)
     if not any(parameter.requires_grad for parameter in actor.parameters()):
         raise JobError.at("spec.model.freeze", "everything is frozen, so there is nothing to train; leave a part out")
-    reference = None
-    if spec.algorithm.kl.coefficient > 0:
-        initial = spec.model.reference == "initial"
-        folder = spec.model.path if initial else spec.model.reference
-        reference = _load(spec, "spec.model.path" if initial else "spec.model.reference", folder, dtype)
+    if reference is not None:
         reference.requires_grad_(False)
     gradients = Gradients(actor.named_parameters())
     return Models(actor, gradients, MasterAdamW(gradients, spec.training.optimizer), reference)
 
 
-def _load(spec: JobSpec, field: str, folder: str, dtype: torch.dtype) -> Policy:
+def _load(spec: JobSpec, field: str, folder: str) -> Policy:
     try:
-        return load_policy(folder, dtype, recompute=spec.memory.activations == "recompute")
+        return load_policy(folder, precision(spec), recompute(spec))
     except ValueError as error:
         raise JobError.at(field, str(error)) from None
 
