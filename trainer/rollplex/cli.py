@@ -1,6 +1,6 @@
 """The command line: thin functions that read a job and hand it on. Each command imports what it needs, when it runs.
 
-Exit codes (the pod contract): 0 done, 2 a bad job or command line, 3 the run stopped itself, 130 Ctrl-C.
+Exit codes (the pod contract): 0 done, 1 a step failed, 2 a bad job or command line, 3 the run stopped itself, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rollplex.api.errors import JobError, RunStopped
+from rollplex.api.errors import JobError, RunStopped, StepFailed
 from rollplex.api.job import RollplexJob
 from rollplex.api.load import load_job
 from rollplex.api.not_yet import not_yet
@@ -23,7 +23,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (JobError, RunStopped) as error:
+        except (JobError, RunStopped, StepFailed) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:

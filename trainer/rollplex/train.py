@@ -10,16 +10,17 @@ from pathlib import Path
 import torch
 
 from rollplex import setup
-from rollplex.api.errors import JobError
+from rollplex.api.errors import JobError, StepFailed
 from rollplex.api.job import JobSpec, RollplexJob
 from rollplex.api.load import resolved_yaml
 from rollplex.batch import Prompt
 from rollplex.data.dataset import read_rows
 from rollplex.data.loader import Loader, Reader
 from rollplex.evaluation import blanked, mean_reward
-from rollplex.reward.pool import RewardPool, refuse_if_all_failed
-from rollplex.rollout.protocol import Rollout, Sampling
-from rollplex.rollout.replay import save_rollouts
+from rollplex.reward.pool import RewardError, RewardPool, refuse_if_all_failed
+from rollplex.rollout.protocol import Rollout, SampleError, Sampling
+from rollplex.rollout.replay import ReplayError, save_rollouts
+from rollplex.rollout.stall import StallError
 from rollplex.step.metrics import Metrics, step_metrics
 from rollplex.step.runner import StepResult, StepRunner
 from rollplex.step.timeline import Timeline, Yardstick
@@ -52,6 +53,7 @@ def train(job: RollplexJob, name: str | None = None) -> None:
     Raises:
         JobError: something that the job points at cannot be used; found before an engine starts.
         RunStopped: parity is broken or a gradient is not finite.
+        StepFailed: a step could not be finished.
     """
     with Progress(job.spec.training.steps) as progress, open_trainer(job, progress) as (trainer, resolved):
         tensorboard = job.spec.tracking.tensorboard
@@ -68,8 +70,11 @@ def run(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
     for step in range(1, spec.training.steps + 1):
         batch = trainer.loader.batch(step)
         # the first step runs phase by phase: it measures what work costs alone, and proves parity before anything else
-        result = trainer.runner.run(step, batch.prompts, trainer.sampling, mode="serial" if step == 1 else None)
-        refuse_if_all_failed(list(result.scores.values()))
+        try:
+            result = trainer.runner.run(step, batch.prompts, trainer.sampling, mode="serial" if step == 1 else None)
+            refuse_if_all_failed(list(result.scores.values()))
+        except (StallError, SampleError, ReplayError, RewardError) as error:
+            raise StepFailed(f"step {step}: {error}") from error
         yardstick.observe(result.timeline)
         save_rollouts(folder.rollouts, step, result.prompts, result.responses.values(), _rewards(result))
         metrics = step_metrics(result, yardstick)

@@ -36,3 +36,9 @@ class RunStopped(Exception):  # noqa: N818 (the pod contract's word; not an erro
     """The run stopped itself (parity, non-finite limit, a stalled request): restarting it would not help."""
 
     exit_code = 3
+
+
+class StepFailed(Exception):  # noqa: N818 (said of a step, as RunStopped of a run)
+    """A step could not be finished (an engine that answers no more, a reward that always fails); a restart may help."""
+
+    exit_code = 1

@@ -1,0 +1,100 @@
+"""What ``rollplex train`` does and leaves behind, on real videos with a real engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.engine.train.conftest import STEPS, Run, read_run
+
+from rollplex.api.load import load_job
+from rollplex.train import train
+
+# what no schedule may change
+MATHEMATICS = ("reward/mean", "loss", "kl/mean", "entropy/mean", "grad/norm", "response/tokens_mean")
+
+
+def test_run_reports_every_step(trained: Run) -> None:
+    assert [row["step"] for row in trained.rows] == [1, 2, 3]
+    assert [row["weights/version"] for row in trained.rows] == [1, 2, 3]
+    assert [row["schedule/mode"] for row in trained.rows] == ["serial", "stream", "stream"]
+    for step in range(1, STEPS + 1):
+        assert f"step {step}/{STEPS}  reward" in trained.output
+
+
+def test_parity_holds_at_the_first_step_and_after_updates(trained: Run) -> None:
+    """After two updates the engine still reads the trainer's weights, and nothing stale from its caches."""
+    assert all(row["grad/norm"] > 0 for row in trained.rows)
+    for row in trained.rows:
+        assert 0 < row["parity/max"] <= 1e-4
+
+
+def test_seconds_add_up(trained: Run) -> None:
+    for row in trained.rows:
+        phases = sum(value for key, value in row.items() if key.startswith("seconds/phase/"))
+        assert row["seconds/hidden"] + row["seconds/exposed"] == pytest.approx(phases, rel=1e-6)
+        assert phases <= row["seconds/step"]
+    assert trained.rows[0]["seconds/hidden"] == 0.0
+    assert trained.rows[1]["seconds/hidden"] > 0.0
+
+
+def test_prefix_is_counted_once_per_group(trained: Run) -> None:
+    for number, row in enumerate(trained.rows, start=1):
+        samples = [
+            json.loads(line) for line in (trained.rollouts / f"step-{number:06d}.jsonl").read_text().splitlines()
+        ]
+        prefixes = {sample["prompt_id"]: len(sample["prompt_token_ids"]) - 1 for sample in samples}
+        assert row["tokens/prefix"] == 2 * sum(prefixes.values())  # actor and reference
+        assert row["tokens/suffix"] == 2 * sum(len(sample["token_ids"]) for sample in samples)
+        assert row["tokens/decode"] == sum(len(sample["token_ids"]) for sample in samples)
+
+
+def test_held_out_set_is_scored_with_and_without_frames(trained: Run) -> None:
+    assert ["eval/reward/mean" in row for row in trained.rows] == [False, True, True]
+    assert 0 <= trained.rows[2]["eval/blank/reward/mean"] <= 1
+
+
+def test_run_folder_holds_what_it_promises(trained: Run) -> None:
+    folder = trained.folder
+    assert (folder / "lanes.png").read_bytes().startswith(b"\x89PNG")
+    assert list((folder / "tensorboard").glob("events.*"))
+    trace = json.loads((folder / "trace.json").read_text())
+    assert any("actor_suffix" in str(event) for event in trace["traceEvents"])
+    resolved = yaml.safe_load((folder / "job.yaml").read_text())
+    stops = resolved["spec"]["rollout"]["stop"]
+    assert stops
+    assert all(isinstance(stop, int) for stop in stops)  # the model's own end tokens, spelled out
+
+
+@pytest.mark.parametrize("mode", ["serial", "overlap", "stream"])
+def test_replay_repeats_the_run(
+    trained: Run, document: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Saved rollouts fed back, without an engine: the same numbers, and under the same schedule the same bits."""
+    monkeypatch.chdir(tmp_path)
+    job = document(schedule={"mode": mode, "deterministic": True}, evaluation=None)
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    train(load_job(Path("job.yaml"), [f"rollout.replay={trained.rollouts}"], context="train", ranks=1), "again")
+    again = read_run(Path("runs/again"), "")
+    for before, after in zip(trained.rows, again.rows, strict=True):
+        for key in MATHEMATICS:
+            assert after[key] == (
+                before[key] if mode == "stream" else pytest.approx(before[key], rel=1e-3, abs=1e-5)
+            ), key
+        assert after["parity/max"] <= 1e-4
+
+
+def test_replay_of_other_data_is_refused(
+    trained: Run, document: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rollplex.api.errors import StepFailed
+
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(yaml.safe_dump(document(evaluation=None)))
+    overrides = [f"rollout.replay={trained.rollouts}", "training.seed=6"]
+    with pytest.raises(StepFailed, match=r"rollout\.replay: step 1"):
+        train(load_job(Path("job.yaml"), overrides, context="train", ranks=1), "other")
