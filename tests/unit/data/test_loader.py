@@ -27,7 +27,8 @@ from rollplex.data.video import VideoBudget, read_media
 
 @contextmanager
 def reading(model_folder: Path, **data: Any) -> Iterator[Reader]:
-    reader = Reader(model_folder, DataSpec(**({"train": "-", "workers": 2} | data)))
+    settings: dict[str, Any] = {"train": "-", "workers": 2} | data
+    reader = Reader(model_folder, DataSpec(**settings))
     try:
         yield reader
     finally:

@@ -167,3 +167,14 @@ def test_a_function_that_cannot_be_called_is_a_fault_of_the_job(
 def test_a_named_reward_of_a_later_version_is_a_fault_of_the_job() -> None:
     with pytest.raises(JobError, match=r"^spec.reward.0.name: iou: not yet; use exact$"):
         RewardPool([RewardSpec(name="iou")], workers=1)
+
+
+def test_importing_a_file_counts_against_no_samples_limit(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import time\ntime.sleep(1.0)\n"
+        "def f(response_text, answer, row):\n    time.sleep(1000 * (response_text == 'hang'))\n    return 1.0\n"
+    )
+    pool = RewardPool([RewardSpec(python=f"{tmp_path}/slow.py:f", timeout_seconds=0.5)], workers=1)
+    scores = [pool.submit(text, "", {}) for text in ("a", "hang", "b")]  # after the kill a new process imports again
+    assert [score.result(timeout=20).problem for score in scores] == [None, "timeout", None]
+    pool.close()
