@@ -37,9 +37,10 @@ def plans(draw: st.DrawFn, share_prefix: bool | None = None) -> StepPlan:
         prompts.append(make_prompt(f"p{group}", tokens, *contents))
     share = draw(st.booleans()) if share_prefix is None else share_prefix
     frozen = draw(st.booleans())
+    shared = frozen and draw(st.booleans())
     keys = sorted({media.key for prompt in prompts for media in prompt.media})
     holdable = [
-        owner + key for key in keys for owner in ((SHARED_MEDIA, REFERENCE_MEDIA) if frozen else (REFERENCE_MEDIA,))
+        owner + key for key in keys for owner in ((SHARED_MEDIA, REFERENCE_MEDIA) if shared else (REFERENCE_MEDIA,))
     ]
     return plan_step(
         prompts,
@@ -47,6 +48,7 @@ def plans(draw: st.DrawFn, share_prefix: bool | None = None) -> StepPlan:
         share_prefix=share,
         reference=draw(st.booleans()),
         frozen_tower=frozen,
+        shared_tower=shared,
         batch_advantage=draw(st.booleans()),
         held_media=draw(st.sets(st.sampled_from(holdable))) if share and holdable else (),
     )

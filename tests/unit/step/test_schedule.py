@@ -137,7 +137,7 @@ def decoded(progress: Progress, group: int, members: int) -> None:
 def test_what_runs_under_decode(mode: str) -> None:
     """Two groups of two; the second group's responses come first."""
     prompts = [make_prompt("a", 4, 1), make_prompt("b", 4, 2)]
-    plan = plan_step(prompts, 2, share_prefix=True, reference=True, frozen_tower=False)
+    plan = plan_step(prompts, 2, share_prefix=True, reference=True, frozen_tower=False, shared_tower=False)
     progress, schedule = Progress(waits(plan)), Schedule(mode, run_ahead=2, pack_tokens=100)
     at_once = {item.kind for item in run_all_that_may_start(progress, schedule)}
     decoded(progress, 1, 2)
@@ -156,7 +156,9 @@ def test_what_runs_under_decode(mode: str) -> None:
 
 @pytest.mark.parametrize("reference", [True, False])
 def test_serial_with_frozen_tower_encodes_for_whoever_comes_first(reference: bool) -> None:
-    plan = plan_step([make_prompt("a", 4, 1)], 2, share_prefix=True, reference=reference, frozen_tower=True)
+    plan = plan_step(
+        [make_prompt("a", 4, 1)], 2, share_prefix=True, reference=reference, frozen_tower=True, shared_tower=True
+    )
     progress, schedule = Progress(waits(plan)), Schedule("serial", run_ahead=1, pack_tokens=100)
     assert run_all_that_may_start(progress, schedule) == []
     decoded(progress, 0, 2)
@@ -192,7 +194,7 @@ def test_gradients_are_added_in_one_order_whatever_finishes_first(
 
 def test_a_pack_takes_what_fits_and_a_large_unit_goes_alone() -> None:
     prompts = [make_prompt(name, 3) for name in "abcd"]
-    plan = plan_step(prompts, 1, share_prefix=True, reference=False, frozen_tower=True)
+    plan = plan_step(prompts, 1, share_prefix=True, reference=False, frozen_tower=True, shared_tower=True)
     tokens = {0: 60, 1: 40, 2: 1, 3: 500}
     for budget, packs in [
         (100, [[0, 1], [2], [3]]),
@@ -218,7 +220,12 @@ def test_a_pack_takes_what_fits_and_a_large_unit_goes_alone() -> None:
 def test_backwards_go_first_and_stream_prefers_suffixes_to_prefixes() -> None:
     """What frees memory goes before what takes it."""
     plan = plan_step(
-        [make_prompt("a", 3), make_prompt("b", 3)], 1, share_prefix=True, reference=False, frozen_tower=True
+        [make_prompt("a", 3), make_prompt("b", 3)],
+        1,
+        share_prefix=True,
+        reference=False,
+        frozen_tower=True,
+        shared_tower=True,
     )
     for mode, third in (("stream", Kind.ACTOR_SUFFIX), ("overlap", Kind.ACTOR_PREFIX)):
         progress, schedule = Progress(waits(plan)), Schedule(mode, run_ahead=2, pack_tokens=1)
@@ -234,7 +241,7 @@ def test_backwards_go_first_and_stream_prefers_suffixes_to_prefixes() -> None:
 def test_scheduling_a_large_step_costs_little() -> None:
     """128 groups of 8, the most that wait at once: the lock is held meanwhile, and decode waits for it."""
     prompts = [make_prompt(str(group), 4, group) for group in range(128)]
-    plan = plan_step(prompts, 8, share_prefix=True, reference=True, frozen_tower=False)
+    plan = plan_step(prompts, 8, share_prefix=True, reference=True, frozen_tower=False, shared_tower=False)
     progress, schedule = Progress(waits(plan)), Schedule("stream", 128, pack_tokens=1000, deterministic=True)
     before = time.process_time()
     for group in reversed(range(128)):  # the suffix that must go first becomes ready last

@@ -147,7 +147,11 @@ def test_any_order_of_finishing_gets_through(plan: StepPlan, order: random.Rando
 
 def test_an_item_that_is_not_ready_cannot_start() -> None:
     progress = Progress(
-        waits(plan_step([make_prompt("p", 3)], 2, share_prefix=True, reference=False, frozen_tower=True))
+        waits(
+            plan_step(
+                [make_prompt("p", 3)], 2, share_prefix=True, reference=False, frozen_tower=True, shared_tower=True
+            )
+        )
     )
     with pytest.raises(KeyError):
         progress.start(Item(Kind.UPDATE))
@@ -157,13 +161,17 @@ def test_an_item_that_is_not_ready_cannot_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("frozen", "actor", "reference"),
-    [(False, "actor:", "reference:"), (True, "shared:", "shared:")],
-    ids=["trained tower", "frozen tower"],
+    ("frozen", "shared", "actor", "reference"),
+    [
+        (False, False, "actor:", "reference:"),
+        (True, True, "shared:", "shared:"),
+        (True, False, "actor:", "reference:"),
+    ],
+    ids=["trained tower", "frozen tower", "frozen tower, another reference"],
 )
-def test_a_plan_names_media_by_whose_tower_encodes_them(frozen: bool, actor: str, reference: str) -> None:
+def test_a_plan_names_media_by_whose_tower_encodes_them(frozen: bool, shared: bool, actor: str, reference: str) -> None:
     prompts = [make_prompt("a", 4, 1, 2), make_prompt("b", 4, 1)]
-    plan = plan_step(prompts, 3, share_prefix=True, reference=True, frozen_tower=frozen)
+    plan = plan_step(prompts, 3, share_prefix=True, reference=True, frozen_tower=frozen, shared_tower=shared)
     one, two = make_media(1).key, make_media(2).key
     assert [unit.actor_media for unit in plan.units] == [(actor + one, actor + two), (actor + one,)]
     assert [unit.reference_media for unit in plan.units] == [(reference + one, reference + two), (reference + one,)]
@@ -177,7 +185,12 @@ def test_a_plan_names_media_by_whose_tower_encodes_them(frozen: bool, actor: str
 
 def test_without_sharing_every_response_brings_its_prompt_and_encodes_again() -> None:
     plan = plan_step(
-        [make_prompt("a", 4, 1), make_prompt("b", 4, 1)], 2, share_prefix=False, reference=True, frozen_tower=True
+        [make_prompt("a", 4, 1), make_prompt("b", 4, 1)],
+        2,
+        share_prefix=False,
+        reference=True,
+        frozen_tower=True,
+        shared_tower=True,
     )
     assert [(unit.group, unit.members, unit.split) for unit in plan.units] == [
         (0, (0,), False), (0, (1,), False), (1, (0,), False), (1, (1,), False),
@@ -189,14 +202,21 @@ def test_without_sharing_every_response_brings_its_prompt_and_encodes_again() ->
 
 def test_a_one_token_prompt_has_no_prefix() -> None:
     plan = plan_step(
-        [make_prompt("a", 1), make_prompt("b", 2)], 2, share_prefix=True, reference=False, frozen_tower=False
+        [make_prompt("a", 1), make_prompt("b", 2)],
+        2,
+        share_prefix=True,
+        reference=False,
+        frozen_tower=False,
+        shared_tower=False,
     )
     assert [unit.split for unit in plan.units] == [False, True]
     assert plan.units[0].members == (0, 1)
 
 
 def test_the_same_medium_twice_in_a_prompt_is_one_encode() -> None:
-    plan = plan_step([make_prompt("a", 4, 5, 5)], 2, share_prefix=True, reference=False, frozen_tower=False)
+    plan = plan_step(
+        [make_prompt("a", 4, 5, 5)], 2, share_prefix=True, reference=False, frozen_tower=False, shared_tower=False
+    )
     graph = waits(plan)
     assert len(plan.units[0].actor_media) == 2
     assert sum(item.kind is Kind.ENCODE for item in graph) == 1
@@ -211,7 +231,12 @@ def test_items_are_named_for_people() -> None:
 
 def test_a_batch_advantage_waits_for_the_last_reward_of_the_batch() -> None:
     plan = plan_step(
-        [make_prompt("a", 2), make_prompt("b", 2)], 2, share_prefix=True, reference=False, frozen_tower=True
+        [make_prompt("a", 2), make_prompt("b", 2)],
+        2,
+        share_prefix=True,
+        reference=False,
+        frozen_tower=True,
+        shared_tower=True,
     )
     alone, batch = waits(plan), waits(replace(plan, batch_advantage=True))
     assert alone[Item(Kind.ADVANTAGE, 0)] == rewards(plan, 0)

@@ -5,7 +5,7 @@ Actor and reference are two instances of the same class; the reference's paramet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -43,7 +43,7 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         return self.language.embedding.word_embeddings.weight.device  # type: ignore[no-any-return]
 
-    def freeze(self, parts: Iterable[str]) -> None:
+    def freeze(self, parts: Collection[str]) -> None:
         """Stop gradients into ``vision`` (the tower), ``projector`` (its merger) or ``language``."""
         for part in parts:
             if part not in FREEZABLE:

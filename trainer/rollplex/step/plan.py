@@ -15,14 +15,16 @@ def plan_step(
     share_prefix: bool,
     reference: bool,
     frozen_tower: bool,
+    shared_tower: bool,
     batch_advantage: bool = False,
     held_media: Collection[str] = (),
 ) -> StepPlan:
     """Units of a step: one per group, or one per response where prefixes are not shared.
 
-    Media names start with whose tower encodes them: ``shared:`` where vision and projector are frozen (actor and
-    reference agree), else ``actor:`` and ``reference:``. Without sharing a name ends with its unit: every response
-    encodes again. ``held_media`` are names whose features an earlier step left, still valid.
+    ``frozen_tower``: the actor's vision and projector take no gradients; ``shared_tower``: and are the reference's too.
+    Media names start with whose tower encodes them: ``shared:``, else ``actor:`` and ``reference:``. Without sharing of
+    prefixes a name ends with its unit: every response encodes again. ``held_media`` are names whose features an earlier
+    step left, still valid.
     """
     units: list[Unit] = []
     for group, prompt in enumerate(prompts):
@@ -30,8 +32,8 @@ def plan_step(
         for part in [members] if share_prefix else [(member,) for member in members]:
             again = "" if share_prefix else f"#{len(units)}"
             keys = [media.key + again for media in prompt.media]
-            actor = SHARED_MEDIA if frozen_tower else ACTOR_MEDIA
-            other = SHARED_MEDIA if frozen_tower else REFERENCE_MEDIA
+            actor = SHARED_MEDIA if shared_tower else ACTOR_MEDIA
+            other = SHARED_MEDIA if shared_tower else REFERENCE_MEDIA
             units.append(
                 Unit(
                     group=group,

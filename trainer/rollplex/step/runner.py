@@ -38,8 +38,15 @@ class Models:
 
     @property
     def frozen_tower(self) -> bool:
-        """No gradient reaches the vision tower or projector: features stay valid, and the reference's are the same."""
+        """No gradient reaches the vision tower or projector: features stay valid."""
         return not any(parameter.requires_grad for parameter in self.actor.visual.parameters())
+
+    def same_tower(self) -> bool:
+        """The reference's tower and projector are the actor's (another folder's need not be)."""
+        if self.reference is None:
+            return True
+        ours, theirs = (dict(policy.visual.named_parameters()) for policy in (self.actor, self.reference))
+        return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 @dataclass
@@ -81,6 +88,7 @@ class StepRunner:
         self._rewards = rewards
         self._timeline = timeline
         self._cache = FeatureCache(limit_bytes=1 << 30)
+        self._shared_tower = models.frozen_tower and models.same_tower()
 
     def run(self, step: int, prompts: Sequence[Prompt], sampling: Sampling, mode: str | None = None) -> StepResult:
         """Run a step; ``mode`` overrides the job's schedule.
@@ -101,8 +109,8 @@ class StepRunner:
         updated = Updated()
         models.gradients.clear()
         self._timeline.start()
-        self._rollout.submit(step, prompts, spec.algorithm.group_size, sampling)
         try:
+            self._rollout.submit(step, prompts, spec.algorithm.group_size, sampling)
             executor.run(partial(self._finish, step, prompts, executor, compute, updated))
         except BaseException:
             self._rollout.abort_all()
@@ -125,7 +133,6 @@ class StepRunner:
         )
 
     def _plan(self, prompts: Sequence[Prompt]) -> StepPlan:
-        frozen = self._models.frozen_tower
         share = self._spec.schedule.share_prefix
         names = {owner + media.key for p in prompts for media in p.media for owner in (SHARED_MEDIA, REFERENCE_MEDIA)}
         return plan_step(
@@ -133,7 +140,8 @@ class StepRunner:
             self._spec.algorithm.group_size,
             share_prefix=share,
             reference=self._models.reference is not None,
-            frozen_tower=frozen,
+            frozen_tower=self._models.frozen_tower,
+            shared_tower=self._shared_tower,
             held_media={name for name in names if share and self._cache.get(name) is not None},
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# The name of what is encoded says whose tower does it. Frozen towers agree, so actor and reference share.
+# The name of what is encoded says whose tower does it; a frozen one that is also the reference's is shared.
 ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA = "actor:", "reference:", "shared:"
 
 
