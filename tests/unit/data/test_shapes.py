@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rollplex.data.dataset import Row, read_rows
 from rollplex.data.pixels import PixelRules
-from rollplex.data.shapes import ANSWERS, COLOURS, COUNTS, FORMS, QUESTIONS, SIDE, Scene, Still, render
+from rollplex.data.shapes import ANSWERS, COLOURS, COUNTS, FORMS, QUESTIONS, SIDE, Scene, Still, frame, render
 from rollplex.data.video import VideoBudget, read_media
 
 EVERY_FRAME = VideoBudget(fps=4, max_frames=8)
@@ -20,8 +22,9 @@ def rows_of(folder: Path, part: str) -> list[Row]:
     return read_rows(folder / f"{part}.jsonl", "spec.data.train")
 
 
-def frames_of(row: Row) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return read_media("video", row.media[0].path, EVERY_FRAME, PixelRules()).pixels.astype(np.int64)
+@cache
+def frames_of(path: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return read_media("video", path, EVERY_FRAME, PixelRules()).pixels.astype(np.int64)
 
 
 def pieces(mask: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
@@ -69,7 +72,7 @@ def test_answers_of_a_kind_are_as_frequent_as_each_other(shapes_folder: Path, pa
 def test_answers_follow_from_the_pixels(shapes_folder: Path) -> None:
     checked = Counter[str]()
     for row in rows_of(shapes_folder, "train"):
-        frames, kind = frames_of(row), row.fields["kind"]
+        frames, kind = frames_of(row.media[0].path), row.fields["kind"]
         coloured = frames.max(-1) - frames.min(-1) > 90
         grey = (frames.max(-1) - frames.min(-1) < 30) & (frames.min(-1) > 110)
         centres = [np.argwhere(mask).mean(0) for mask in coloured]
@@ -105,10 +108,35 @@ def test_kinds_choose_the_questions(tmp_path: Path) -> None:
     assert {row["kind"] for row in rows} == {"colour"}
 
 
+@pytest.mark.parametrize("side", [56, 112, 140])
+def test_scenes_are_the_same_at_every_size(tmp_path: Path, side: int) -> None:
+    scene = Scene("blue", "square", "right", 20, 10, (Still("circle", (40, 60), 0),))
+    pixels = frame(scene, 3, side)
+    assert pixels.shape == (side, side, 3)
+    usual = np.asarray(Image.fromarray(frame(scene, 3)).resize((side, side), Image.Resampling.BOX))
+    assert np.abs(pixels.astype(int) - usual).mean() < 4
+    render(tmp_path, 10, ["colour"], seed=0, side=side)
+    large = VideoBudget(fps=4, max_pixels_per_frame=side * side)
+    assert read_media("video", str(tmp_path / "videos/0001.mp4"), large, PixelRules()).pixels.shape == (
+        8,
+        side,
+        side,
+        3,
+    )
+
+
 @pytest.mark.parametrize(
-    ("videos", "kinds", "message"),
-    [(9, ["colour"], "videos is 9; at least 10"), (10, [], "kinds is"), (10, ["size"], "choose from colour, count")],
+    ("videos", "kinds", "side", "message"),
+    [
+        (9, ["colour"], 84, "videos is 9; at least 10"),
+        (10, [], 84, "kinds is"),
+        (10, ["size"], 84, "choose from colour, count"),
+        (10, ["colour"], 100, "side is 100; it must be a multiple of 28"),
+        (10, ["colour"], 28, "side is 28; it must be a multiple of 28, at least 56"),
+    ],
 )
-def test_render_refuses_what_makes_no_set(tmp_path: Path, videos: int, kinds: list[str], message: str) -> None:
+def test_render_refuses_what_makes_no_set(
+    tmp_path: Path, videos: int, kinds: list[str], side: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
-        render(tmp_path, videos, kinds, seed=0)
+        render(tmp_path, videos, kinds, seed=0, side=side)

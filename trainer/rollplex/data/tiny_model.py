@@ -57,7 +57,7 @@ CHAT_TEMPLATE = (
 )
 VOCABULARY = 512
 PIXELS = {"shortest_edge": 56 * 56, "longest_edge": 64 * 28 * 28}  # what one frame may have after the resize
-GRID = (2, 6, 6)  # what a video of rollplex.data.shapes has at 2 fps
+GRID = (2, 6, 6)  # what a video of rollplex.data.shapes of the default size has at 2 fps
 WARM_UP_STEPS = 80  # for every kind of question
 WARM_UP_BATCH = 16
 WARM_UP_LEARNING_RATE = 1e-3
@@ -115,9 +115,7 @@ def _tokenizer() -> Any:
 
     words = sorted({word for answers in ANSWERS.values() for word in answers})
     corpus = [*QUESTIONS.values(), "You are a helpful assistant.", "system\n", "user\n", "assistant\n"]
-    corpus += (
-        words * 2
-    )  # at a line's start, as answers are; twice, so that their merges come before the questions' ends
+    corpus += words * 2  # at a line's start, as answers stand; twice, so that their merges come first
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
