@@ -126,10 +126,10 @@ def test_text_is_what_was_sampled(rig: Rig) -> None:
 def test_folders_end_of_text_does_not_stop(rig: Rig) -> None:
     """Only the job's stop ids end a response: the folder's end-of-text id is an ordinary token without them."""
     eos = rig.shape.eos_tokens[0]
-    likely = run(rig.engine, [question(rig)], 1, Sampling(temperature=0.5, max_tokens=1))[0].token_ids[0]
+    likely = run(rig.engine, [question(rig)], 1, Sampling(temperature=0.01, max_tokens=1))[0].token_ids[0]
     with torch.no_grad():
         output = rig.policy.language.output_layer.weight
-        output[eos] = 1.5 * output[likely]
+        output[eos] = 2 * output[likely]
     rig.engine.publish()
     responses = run(rig.engine, [question(rig)], 8, Sampling(max_tokens=12))
     assert any(eos in r.token_ids[:-1] for r in responses)
