@@ -1,10 +1,13 @@
 """The command line: thin functions that read a job and hand it on. Each command imports what it needs, when it runs.
 
-Exit codes (the pod contract): 0 done, 1 a step failed, 2 a bad job or command line, 3 the run stopped itself, 130 Ctrl-C.
+Exit codes (the pod contract): 0 done, 1 a step failed, 2 a bad job or command line, 3 the run stopped itself,
+130 Ctrl-C.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,6 +50,7 @@ Overrides = Annotated[
 ]
 Ranks = Annotated[int | None, typer.Option("--ranks", min=1, help="Ranks that will take part.")]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write, made if missing.")]
+Kinds = Annotated[str, typer.Option("--kinds", help="Kinds of question, with commas between.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed writes the same files.")]
 
 
@@ -108,25 +112,37 @@ def bench(
 def shapes(
     out: Out,
     videos: Annotated[int, typer.Option("--videos", help="Videos in all; every fifth is held out.")] = 100,
-    kinds: Annotated[str, typer.Option("--kinds", help="Kinds of question, with commas between.")] = "colour",
+    kinds: Kinds = "colour",
     seed: Seed = 1,
     side: Annotated[int, typer.Option("--side", help="Pixels of a frame's side, a multiple of 28.")] = 84,
 ) -> None:
     """Render short videos of moving coloured shapes, with questions about them."""
     from rollplex.data.shapes import render
 
+    with _bad_parameter():
+        render(out, videos, _words(kinds), seed, side)
+
+
+@data_app.command()
+def model(out: Out, kinds: Kinds = "colour", seed: Seed = 1) -> None:
+    """Make a tiny Qwen2.5-VL with tokenizer and processor, warmed up on the form of an answer."""
+    from rollplex.data.tiny_model import make
+
+    with _bad_parameter():
+        make(out, seed, _words(kinds))
+
+
+@contextmanager
+def _bad_parameter() -> Iterator[None]:
+    """A value that a library function refuses is a bad command line."""
     try:
-        render(out, videos, [kind.strip() for kind in kinds.split(",")], seed, side)
+        yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-@data_app.command()
-def model(out: Out, seed: Seed = 1) -> None:
-    """Make a tiny Qwen2.5-VL with tokenizer and processor, warmed up on the form of an answer."""
-    from rollplex.data.tiny_model import make
-
-    make(out, seed)
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
 
 
 def _summary(job: RollplexJob) -> str:

@@ -14,9 +14,11 @@ from tests.engine.train.conftest import command
 
 @pytest.fixture(scope="module")
 def report(workplace: Path, document: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    (workplace / "bench.yaml").write_text(yaml.safe_dump(document(evaluation=None)))
+    job = document(evaluation=None, model={"path": "there/is/no/folder"})
+    (workplace / "bench.yaml").write_text(yaml.safe_dump(job))
     done = command(
-        "bench", "bench.yaml", "--repeat", "2", "--response-tokens", "lognormal:4:0.5", "--json", "out/bench.json",
+        "bench", "bench.yaml", "--repeat", "2", "--json", "out/bench.json",
+        "--random-weights", "qwen2.5-vl-tiny", "--response-tokens", "lognormal:4:0.5",
         cwd=workplace,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -53,7 +55,7 @@ def test_only_decoding_modes_hide(report: dict[str, Any]) -> None:
 
 def test_report_records_how_the_work_was_fixed(report: dict[str, Any]) -> None:
     assert report["work"]["response_tokens_spec"] == "lognormal:4:0.5"
-    assert report["work"]["random_weights"] is None
+    assert report["work"]["random_weights"] == "qwen2.5-vl-tiny"
     assert report["ratios"]["per-sample/stream"] == pytest.approx(
         report["modes"]["per-sample"]["seconds"] / report["modes"]["stream"]["seconds"]
     )

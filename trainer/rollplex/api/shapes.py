@@ -94,9 +94,24 @@ def _qwen(
     )
 
 
+# Not a model of Qwen's: small enough for tests and CPU benchmarks.
+_TINY = ModelShape(
+    name="qwen2.5-vl-tiny",
+    hidden=128,
+    layers=2,
+    ffn=256,
+    heads=4,
+    kv_heads=2,
+    vocabulary=512,
+    vision=VisionShape(depth=2, hidden=64, heads=2, intermediate=128, full_attention_blocks=(1,)),
+    mrope_section=(4, 6, 6),
+    max_positions=2048,
+)
+
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
+        _TINY,
         _qwen("qwen2.5-vl-3b", 2048, 36, 11008, 16, 2, 151936, True),
         _qwen("qwen2.5-vl-7b", 3584, 28, 18944, 28, 4, 152064, False),
         _qwen("qwen2.5-vl-32b", 5120, 64, 27648, 40, 8, 152064, False),
