@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rollplex.api import JobError, RollplexJob, RunStopped
+from rollplex.api.errors import StepFailed
 from rollplex.cli import app
 
 WHOLE = Path(__file__).parent / "api" / "data" / "clevrer-32b.yaml"
@@ -121,6 +122,7 @@ def test_train_has_no_options_of_the_bench(small: str, option: str, stand_in: An
     [
         (JobError.at("spec.data.train", "no such file"), 2, "spec.data.train: no such file\n"),
         (RunStopped("step 7: parity is 0.4"), 3, "step 7: parity is 0.4\n"),
+        (StepFailed("step 7: the engine is silent"), 1, "step 7: the engine is silent\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
