@@ -62,7 +62,7 @@ def build_language(shape: ModelShape, dtype: torch.dtype) -> GPTModel:
     assert config.recompute_granularity is None
     spec = get_gpt_layer_local_spec(normalization="RMSNorm")
     spec.submodules.self_attention.submodules.core_attention = BoundaryAttention
-    return GPTModel(
+    model: GPTModel = GPTModel(
         config,
         spec,
         vocab_size=shape.vocabulary,
@@ -71,3 +71,4 @@ def build_language(shape: ModelShape, dtype: torch.dtype) -> GPTModel:
         share_embeddings_and_output_weights=shape.tied_embeddings,
         position_embedding_type="none",  # angles come from rollplex.policy.rope with every pass
     )
+    return model.to(dtype)  # params_dtype leaves the norms in float32, but the engine reads the same bytes
