@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tests.engine.tiny import medium, prompt, text
 
 from rollplex.api.job import RollplexJob
 from rollplex.api.shapes import ModelShape
 from rollplex.batch import Prompt, Response
 from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Sampling
+from tests.engine.tiny import medium, prompt, text
 
 GROUP = 4
 LENGTHS = ([1, 2, 3, 24], [5, 10, 7, 1], [4, 0, 9, 2], [13, 1, 6, 20])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tests.engine.exact.batch import Case, ScriptedRollout, TextIsReward, make_prompts, make_responses
 
 from rollplex.batch import Prompt, Response
 from rollplex.memory.gradients import Gradients
@@ -14,6 +13,7 @@ from rollplex.rollout.protocol import Sampling
 from rollplex.step.runner import Models, StepResult, StepRunner
 from rollplex.step.timeline import Timeline
 from rollplex.weights.hf import hf_views
+from tests.engine.exact.batch import Case, ScriptedRollout, TextIsReward, make_prompts, make_responses
 
 
 class Keep:

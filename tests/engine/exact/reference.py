@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from tests.engine.tiny import hf_logprobs
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from rollplex.algorithms.grpo import group_advantages
 from rollplex.batch import Prompt, Response
-
-full_pass_logprobs = hf_logprobs.__wrapped__  # with gradient
 
 
 @dataclass
@@ -22,6 +19,33 @@ class Reference:
     loss: float
     logprobs: dict[tuple[int, int], torch.Tensor]
     gradients: dict[str, torch.Tensor]
+
+
+def full_pass_logprobs(
+    model: Qwen2_5_VLForConditionalGeneration, prompt: Prompt, response: Sequence[int], temperature: float
+) -> torch.Tensor:
+    """Log probabilities [R] of a response by transformers' own forward, with gradient, in the model's dtype."""
+    ids = torch.tensor([[*prompt.token_ids, *response]])
+    following = torch.arange(prompt.next_position, prompt.next_position + len(response)).expand(3, -1)
+    inputs: dict[str, torch.Tensor] = {}
+    for kind, pixels, grid in (
+        ("image", "pixel_values", "image_grid_thw"),
+        ("video", "pixel_values_videos", "video_grid_thw"),
+    ):
+        media = [item for item in prompt.media if item.kind == kind]
+        if media:
+            inputs[pixels] = torch.cat([item.patches for item in media]).to(model.dtype)
+            inputs[grid] = torch.tensor([item.grid for item in media])
+    out = model(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        position_ids=torch.cat([prompt.positions, following], dim=1)[:, None],
+        use_cache=False,
+        **inputs,
+    )
+    logits = out.logits[0, len(prompt.token_ids) - 1 : -1] / temperature
+    chosen: torch.Tensor = logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
+    return chosen
 
 
 def grpo_by_hand(
@@ -60,7 +84,7 @@ def grpo_by_hand(
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     missing = [name for name, gradient in gradients.items() if gradient is None]
     assert not missing, f"the reference left parameters without a gradient: {missing}"
-    return Reference(float(loss_sum), logprobs, gradients)  # type: ignore[arg-type]
+    return Reference(float(loss_sum), logprobs, gradients)
 
 
 def relative_errors(ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]) -> dict[str, float]:

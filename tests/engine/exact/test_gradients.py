@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+
+from rollplex.policy.cut import Boundary
+from rollplex.policy.policy import Policy
 from tests.engine.exact.batch import REWARDS, Case, make_prompts, make_responses
 from tests.engine.exact.harness import run_step
 from tests.engine.exact.reference import Reference, grpo_by_hand, relative_errors
 from tests.engine.tiny import hf_twin, random_policy, tiny_shape
-
-from rollplex.policy.cut import Boundary
-from rollplex.policy.policy import Policy
 
 LIMIT = 1e-5  # relative, per parameter tensor (DESIGN, invariant 2)
 
@@ -82,7 +82,7 @@ def test_every_gradient_equals_the_full_pass(
 
 
 def test_the_limit_is_of_fp32_not_of_the_split(
-    policies: tuple[Policy, Policy], references: dict[str, Reference], record_property: pytest.RecordProperty
+    policies: tuple[Policy, Policy], references: dict[str, Reference]
 ) -> None:
     """Both the split and the full pass in fp32 are compared with the full pass in fp64; the figures are printed."""
     actor, initial = policies
@@ -106,11 +106,14 @@ def test_a_lost_response_is_seen(
     policies: tuple[Policy, Policy], references: dict[str, Reference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One response's key/value gradients do not reach the prefix: the check fails."""
-    absorb, lost = Boundary.absorb, []
+    absorb = Boundary.absorb
+    lost: list[Boundary] = []
 
     def drop_one(self: Boundary) -> None:
         if not lost:
-            lost.append([setattr(leaf, "grad", None) for leaf in self.leaves])
+            lost.append(self)
+            for leaf in self.leaves:
+                leaf.grad = None
         absorb(self)
 
     monkeypatch.setattr(Boundary, "absorb", drop_one)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.engine.exact.batch import REWARDS, Case, ScriptedRollout, TextIsReward, make_prompts, make_responses
-from tests.engine.exact.reference import grpo_by_hand
-from tests.engine.tiny import hf_twin, random_policy, tiny_shape
 
 from rollplex.memory.gradients import Gradients
 from rollplex.memory.optimizer import MasterAdamW, Optimizer
@@ -14,6 +11,9 @@ from rollplex.rollout.protocol import Sampling
 from rollplex.step.runner import Models, StepRunner
 from rollplex.step.timeline import Timeline
 from rollplex.weights.hf import hf_views
+from tests.engine.exact.batch import REWARDS, Case, ScriptedRollout, TextIsReward, make_prompts, make_responses
+from tests.engine.exact.reference import grpo_by_hand
+from tests.engine.tiny import hf_twin, random_policy, tiny_shape
 
 STEPS = 3
 # On some random models an element of a key bias has a gradient of fp32 noise (softmax ignores what is common to all

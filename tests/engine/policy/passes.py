@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from tests.engine.exact.harness import gradients_by_hf_name
 
 from rollplex.batch import Prompt
 from rollplex.memory.gradients import Gradients
 from rollplex.policy.cut import Boundary, Features
 from rollplex.policy.pack import Member, PackGroup, build_pack
 from rollplex.policy.policy import Policy
+from tests.engine.exact.harness import gradients_by_hf_name
 
 Scored = dict[tuple[int, int], torch.Tensor]  # (group, sample) -> log probabilities [R]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.engine.tiny import hf_twin, make_folder, random_policy, tiny_shape
 from torch import nn
 
 from rollplex.policy.policy import Policy, load_policy
 from rollplex.weights.hf import HfView, fuse_gate_up, hf_views
+from tests.engine.tiny import hf_twin, make_folder, random_policy, tiny_shape
 
 Tensors = dict[str, torch.Tensor]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+
+from rollplex.batch import Prompt
+from rollplex.policy.policy import Policy
 from tests.engine.exact.batch import Case, make_responses
 from tests.engine.exact.harness import run_step
 from tests.engine.exact.reference import grpo_by_hand, relative_errors
 from tests.engine.policy.passes import SplitPass, gradients_of, group_of, score
 from tests.engine.tiny import hf_logprobs, medium, prompt, random_policy, text
-
-from rollplex.batch import Prompt
-from rollplex.policy.policy import Policy
 
 
 def image_prompts(policy: Policy) -> list[Prompt]:

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.engine.exact.reference import full_pass_logprobs
-from tests.engine.policy.passes import gradients_of, group_of, score, weighed
-from tests.engine.tiny import medium, prompt, text
 from torch.utils.checkpoint import checkpoint
 
 from rollplex.api.shapes import ModelShape
@@ -18,6 +15,9 @@ from rollplex.policy import passes
 from rollplex.policy.attention import AttentionContext, Segment
 from rollplex.policy.language import megatron_config
 from rollplex.policy.policy import Policy
+from tests.engine.exact.reference import full_pass_logprobs
+from tests.engine.policy.passes import gradients_of, group_of, score, weighed
+from tests.engine.tiny import medium, prompt, text
 
 RESPONSES = (text(3, 20), text(1, 21), text(6, 22))
 Gradients = dict[str, torch.Tensor]
@@ -120,9 +120,8 @@ def test_the_last_layers_boundary_is_that_of_its_full_pass(policy: Policy) -> No
 
 def test_a_prefix_stops_where_nothing_more_is_needed(policy: Policy) -> None:
     """Of the last layer only keys and values, no final norm, no lm_head: the rest gets no gradient from a prefix."""
-    from tests.engine.exact.harness import gradients_by_hf_name
-
     from rollplex.memory.gradients import Gradients as Sums
+    from tests.engine.exact.harness import gradients_by_hf_name
 
     item = prompt("text", policy.shape, [text(6, 5)])
     sums = Sums(policy.named_parameters())

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.engine.train.conftest import Run, command, read_run
 
 from rollplex import setup
 from rollplex.api.errors import JobError
 from rollplex.api.load import load_job
 from rollplex.step import parity
 from rollplex.train import train
+from tests.engine.train.conftest import Run, command, read_run
 
 Rows = list[dict[str, Any]]
 Document = Callable[..., dict[str, Any]]

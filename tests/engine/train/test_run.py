@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.engine.train.conftest import STEPS, Run, read_run
 
 from rollplex.api.load import load_job
 from rollplex.train import train
+from tests.engine.train.conftest import STEPS, Run, read_run
 
 # what no schedule may change
 MATHEMATICS = ("reward/mean", "loss", "kl/mean", "entropy/mean", "grad/norm", "response/tokens_mean")

@@ -10,10 +10,10 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from tests.unit.data.files import Video
 
 from rollplex.data import shapes, tiny_model
 from rollplex.environment import prepare
+from tests.unit.data.files import Video
 
 prepare()
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.data.files import Video, numbered
 
 from rollplex.api.data import DataSpec, VideoSpec
 from rollplex.api.errors import JobError
@@ -23,6 +22,7 @@ from rollplex.data.loader import Loader, Reader
 from rollplex.data.pixels import pixel_rules
 from rollplex.data.sampler import Sampler
 from rollplex.data.video import VideoBudget, read_media
+from tests.unit.data.files import Video, numbered
 
 
 @contextmanager

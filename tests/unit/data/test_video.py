@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tests.unit.data.files import Video, numbered
 
 from rollplex.batch import Media
 from rollplex.data.pixels import MediaError, PixelRules
 from rollplex.data.video import VideoBudget, read_media, sample_frames
 from rollplex.positions import rope_positions
+from tests.unit.data.files import Video, numbered
 
 RULES = PixelRules(video_min=28 * 28)
 

@@ -12,8 +12,6 @@ from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
-from tests.unit.step.doubles import OneByOne, Rewards, Watched
-from tests.unit.step.plans import make_prompt
 
 from rollplex.algorithms.grpo import group_advantages
 from rollplex.reward.pool import Score
@@ -23,6 +21,8 @@ from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
 from rollplex.step.work import Item, Kind, waits
+from tests.unit.step.doubles import OneByOne, Rewards, Watched
+from tests.unit.step.plans import make_prompt
 
 PROMPTS = [make_prompt("a", 4, 1), make_prompt("b", 1), make_prompt("c", 4, 1, 2), make_prompt("d", 5)]
 GROUP = 3
@@ -55,7 +55,6 @@ class Bench:
         rollout: Any = None,
         order: int = 0,
     ) -> None:
-        pool: Any = rewards or Rewards()
         self.rollout = rollout or OneByOne(PLAN.group_sizes, order, before_step)
         self.compute = Watched(PLAN, before_run)
         self.timeline = Timeline()
@@ -66,7 +65,7 @@ class Bench:
             PROMPTS,
             self.compute,  # type: ignore[arg-type]
             self.rollout,
-            pool,
+            rewards or Rewards(),
             self.timeline,
             lambda found: {group: group_advantages(values) for group, values in found.items()},
         )

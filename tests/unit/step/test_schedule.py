@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.step.plans import Play, is_actor_work, make_prompt, plans
 
 from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
 from rollplex.step.work import Item, Kind, Progress, StepPlan, waits
+from tests.unit.step.plans import Play, is_actor_work, make_prompt, plans
 
 REFERENCE = (Kind.REF_PREFIX, Kind.REF_SUFFIX)
 SUFFIXES = (Kind.REF_SUFFIX, Kind.ACTOR_SUFFIX)

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.step.plans import ancestors, make_media, make_prompt, plans
 
 from rollplex.step.plan import plan_step
 from rollplex.step.work import Item, Kind, Progress, StepPlan, waits
+from tests.unit.step.plans import ancestors, make_media, make_prompt, plans
 
 any_plan = settings(max_examples=60, deadline=None)  # a shared machine may stop for a second
 

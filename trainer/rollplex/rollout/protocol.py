@@ -65,10 +65,14 @@ class Rollout(Protocol):
     ``decode_tokens`` how many tokens that were, ``prefill_tokens`` how many prompt tokens were read.
     """
 
-    version: int
-    decode_batch: int
-    decode_tokens: int
-    prefill_tokens: int
+    @property
+    def version(self) -> int: ...
+    @property
+    def decode_batch(self) -> int: ...
+    @property
+    def decode_tokens(self) -> int: ...
+    @property
+    def prefill_tokens(self) -> int: ...
 
     @property
     def unfinished(self) -> int:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, Protocol
 
 from rollplex.batch import Prompt, Response
-from rollplex.reward.pool import RewardPool, Score
+from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Rollout
 from rollplex.step.compute import StepCompute
 from rollplex.step.lanes import DecodeLane
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
 from rollplex.step.work import Item, Kind, Progress, StepPlan, waits
+
+
+class Rewards(Protocol):
+    """What a step needs of a reward pool."""
+
+    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any]) -> Future[Score]:
+        """Score one response; the future may end on any thread."""
 
 
 @dataclass
@@ -38,7 +46,7 @@ class Executor:
         prompts: Sequence[Prompt],
         compute: StepCompute,
         rollout: Rollout,
-        rewards: RewardPool,
+        rewards: Rewards,
         timeline: Timeline,
         advantages: Callable[[dict[int, list[float]]], dict[int, Sequence[float]]],
     ) -> None:

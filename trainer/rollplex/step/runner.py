@@ -16,10 +16,10 @@ from rollplex.batch import Prompt, Response
 from rollplex.memory.gradients import Gradients
 from rollplex.memory.optimizer import Optimizer
 from rollplex.policy.policy import Policy
-from rollplex.reward.pool import RewardPool, Score
+from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Rollout, Sampling
 from rollplex.step.compute import Loss, StepCompute
-from rollplex.step.executor import Executor
+from rollplex.step.executor import Executor, Rewards
 from rollplex.step.features import FeatureCache
 from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
@@ -79,9 +79,7 @@ class StepResult:
 class StepRunner:
     """Runs steps on given models, rollout and rewards; the same code under every schedule."""
 
-    def __init__(
-        self, spec: JobSpec, models: Models, rollout: Rollout, rewards: RewardPool, timeline: Timeline
-    ) -> None:
+    def __init__(self, spec: JobSpec, models: Models, rollout: Rollout, rewards: Rewards, timeline: Timeline) -> None:
         self._spec = spec
         self._models = models
         self._rollout = rollout
