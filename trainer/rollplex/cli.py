@@ -18,6 +18,7 @@ from rollplex.api.errors import JobError, RunStopped, StepFailed
 from rollplex.api.job import RollplexJob
 from rollplex.api.load import load_job
 from rollplex.api.not_yet import not_yet
+from rollplex.environment import set_defaults
 
 
 class _Commands(TyperGroup):
@@ -158,4 +159,5 @@ def _summary(job: RollplexJob) -> str:
 
 def main() -> None:
     """The console script ``rollplex``."""
+    set_defaults()  # first: torch reads some of them when it is imported
     app()

@@ -1,6 +1,6 @@
 """What the process environment must hold before torch, vLLM or Megatron-Core are imported.
 
-Everything here is a default: a variable that the user has set is left alone. Both functions may be called any number
+Everything here is a default: a variable that the user has set is left alone. All functions may be called any number
 of times, from any room, and cost nothing after the first call.
 """
 
@@ -22,14 +22,22 @@ _EVERYWHERE = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # What nobody who runs a job can act on. Here because it is read at import, and below for what has no variable.
     "TRANSFORMERS_VERBOSITY": "error",
-    "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # also transformers' bars for loading and saving weights
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # "NUMA binding: Using MEMBIND policy"
 }
 _ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding would pin the compute lane's thread to the engine's core
     "TORCHDYNAMO_DISABLE": "1",
     "OMP_NUM_THREADS": "1",  # lanes are threads; a matmul that takes every core leaves none for the other lane
 }
+
+_NOTES: tuple[tuple[type[Warning], str], ...] = (
+    (UserWarning, r"megatron\."),  # "Apex is not installed", "Transformer Engine is not installed", their own settings
+    (DeprecationWarning, r"megatron\."),
+    (FutureWarning, r"vllm\.triton_utils"),  # looks at every attribute of torch.distributed, deprecated ones too
+)
 
 _library: Any = None  # torch drops the operators when the Library object dies
 
@@ -46,12 +54,17 @@ def on_cpu() -> bool:
         return False
 
 
-def prepare() -> None:
-    """Set the defaults above and make torchvision importable; call before importing vLLM or Megatron-Core."""
+def set_defaults() -> None:
+    """Set the defaults above; call before torch is imported (it reads some of them then). Imports nothing itself."""
     defaults = _EVERYWHERE | (_ON_CPU if on_cpu() else {})
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
     _quieten()
+
+
+def prepare() -> None:
+    """Set the defaults above and make torchvision importable; call before importing vLLM or Megatron-Core."""
+    set_defaults()
     torch = sys.modules.get("torch")
     if torch is not None and on_cpu():
         # OpenMP reads its variable when torch is loaded: too late here, so say it to torch
@@ -62,9 +75,10 @@ def prepare() -> None:
 
 
 def _quieten() -> None:
-    """Leave out what these libraries tell their own maintainers: nobody who runs a job can act on it."""
-    for module in (r"megatron\.", r"vllm\.triton_utils"):
-        warnings.filterwarnings("ignore", module=module)
+    """Leave out what these libraries tell their own maintainers. Only where they warn themselves, and only so."""
+    if not sys.warnoptions:  # python -W and PYTHONWARNINGS go first
+        for category, module in _NOTES:
+            warnings.filterwarnings("ignore", category=category, module=module)
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # "Triton not available"
 
 

@@ -26,6 +26,7 @@ class Run:
     folder: Path
     output: str
     rows: list[dict[str, Any]] = field(default_factory=list)
+    errors: str = ""
 
     @property
     def rollouts(self) -> Path:
@@ -93,4 +94,6 @@ def trained(workplace: Path, document: Callable[..., dict[str, Any]]) -> Run:
     (workplace / "job.yaml").write_text(yaml.safe_dump(document()))
     done = command("train", "job.yaml", "--name", "live", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
-    return read_run(workplace / "runs/live", done.stdout)
+    run = read_run(workplace / "runs/live", done.stdout)
+    run.errors = done.stderr
+    return run

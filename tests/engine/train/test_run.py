@@ -26,6 +26,13 @@ def test_run_reports_every_step(trained: Run) -> None:
         assert f"step {step}/{STEPS}  reward" in trained.output
 
 
+def test_run_says_nothing_but_its_own_lines(trained: Run) -> None:
+    """torch, vLLM, Megatron-Core and transformers would each add notes that nobody can act on."""
+    assert trained.errors == ""
+    own = ("step ", "reading the data", "loading the model", "starting the rollout engine", "runs/live: ")
+    assert [line for line in trained.output.splitlines() if not line.startswith(own)] == []
+
+
 def test_parity_holds_at_the_first_step_and_after_updates(trained: Run) -> None:
     """After two updates the engine still reads the trainer's weights, and nothing stale from its caches."""
     assert all(row["grad/norm"] > 0 for row in trained.rows)

@@ -1,0 +1,69 @@
+# Everything here installs what it needs first. `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+SEED ?= 1
+# handed to requirements/setup.sh: see there
+export PYTHON TORCH_INDEX
+
+DEMO := build/demo
+DEMO_MADE := $(DEMO)/made-with-seed-$(SEED)
+BENCH := build/bench
+BENCH_MADE := $(BENCH)/made
+MAKES_DATA := trainer/rollplex/data/shapes.py trainer/rollplex/data/tiny_model.py
+
+.PHONY: help setup demo test test-long lint bench bench-table docs lock
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install into .venv (PYTHON=..., TORCH_INDEX=...); at once where nothing changed
+	@requirements/setup.sh
+
+demo: setup $(DEMO_MADE) ## make data and a tiny model, train on them into runs/demo (SEED=1)
+	$(BIN)/rollplex train examples/demo.yaml --name demo --set training.seed=$(SEED)
+
+$(DEMO_MADE): $(MAKES_DATA) | setup
+	rm -rf $(DEMO)
+	$(BIN)/rollplex data shapes --out $(DEMO)/data --videos 320 --seed $(SEED)
+	$(BIN)/rollplex data model --out $(DEMO)/model --seed $(SEED)
+	touch $@
+
+lint: setup ## style, types, and who may import whom
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: lint ## lint, then all tests but the long ones
+	$(BIN)/pytest tests/unit tests/engine -m "not long and not gpu"
+
+test-long: setup ## the sweeps: more seeds, sizes and versions of the same checks
+	$(BIN)/pytest tests/unit tests/engine -m "long and not gpu"
+
+bench: setup $(BENCH_MADE) ## every schedule on one batch: docs/performance/bench-cpu.json, and the README's table
+	mkdir -p docs/performance
+	$(BIN)/rollplex bench examples/bench-cpu.yaml --json docs/performance/bench-cpu.json \
+		--random-weights qwen2.5-vl-tiny --response-tokens lognormal:24:0.5
+	$(MAKE) bench-table
+
+$(BENCH_MADE): $(MAKES_DATA) | setup
+	rm -rf $(BENCH)
+	$(BIN)/rollplex data shapes --out $(BENCH)/data --videos 10 --side 392
+	$(BIN)/rollplex data model --out $(BENCH)/model
+	touch $@
+
+bench-table: setup ## write the table of the last `make bench` into the README
+	$(BIN)/python -m rollplex.bench.table docs/performance/bench-cpu.json README.md
+
+docs: setup ## write the generated pages and pictures anew
+	mkdir -p build
+	$(BIN)/python -m rollplex.api.reference > build/page && mv build/page docs/job.md
+	$(BIN)/python -m rollplex.telemetry.keys > build/page && mv build/page docs/metrics-jsonl.md
+	$(BIN)/python docs/overlap_example.py
+
+lock: setup ## choose the newest versions that go together: requirements/cpu.txt
+	$(BIN)/python requirements/lock.py

@@ -1,0 +1,67 @@
+"""requirements/cpu.txt is complete: everything is installed with --no-deps, so pip would not notice a gap."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+
+
+def pins(name: str) -> dict[str, str]:
+    """Exact versions in a file of requirements/; any other line is an error."""
+    found: dict[str, str] = {}
+    for line in (ROOT / "requirements" / name).read_text().splitlines():
+        if line and not line.startswith("#"):
+            package, version = line.split("==")
+            found[canonicalize_name(package)] = version
+    return found
+
+
+LOCK = pins("cpu.txt")
+ENGINES = pins("cpu-engines.txt") | pins("cpu-torch.txt")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def wanted(requirements: list[str]) -> Iterator[Requirement]:
+    for text in requirements:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield requirement
+
+
+def unmet(requirements: list[str]) -> list[str]:
+    return [
+        str(requirement)
+        for requirement in wanted(requirements)
+        if not requirement.specifier.contains(LOCK.get(canonicalize_name(requirement.name), ""), prereleases=True)
+        or canonicalize_name(requirement.name) not in LOCK
+    ]
+
+
+def test_lock_has_what_rollplex_asks_for() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert unmet([*PROJECT["dependencies"], *extras["train"], *extras["dev"]]) == [], "run: make lock"
+
+
+@pytest.mark.parametrize("package", sorted(LOCK))
+def test_lock_has_what_its_packages_ask_for(package: str) -> None:
+    """By what the installed version says of itself; so this also shows that the locked one is what is installed."""
+    assert importlib.metadata.version(package) == LOCK[package], "run: make setup"
+    assert unmet(importlib.metadata.requires(package) or []) == []
+
+
+@pytest.mark.parametrize("package", sorted(ENGINES))
+def test_installed_engines_are_the_pinned_ones(package: str) -> None:
+    assert importlib.metadata.version(package) == ENGINES[package], "run: make setup"
+
+
+def test_lock_leaves_the_engines_out() -> None:
+    """Locked, they would be installed before the CPU build of torch, and pip would look for another."""
+    assert LOCK.keys().isdisjoint(ENGINES)
