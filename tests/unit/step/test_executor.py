@@ -262,6 +262,15 @@ def test_a_request_that_is_never_answered_fails_the_step_by_name(caplog: pytest.
     assert bench.finished == []
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which ignores SIGINT there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_while_the_caller_waits_for_decode() -> None:
     """The main thread waits for a response; SIGINT ends the wait, and the engine's step in flight is let finish."""
     waiting, interrupted = threading.Event(), threading.Event()
