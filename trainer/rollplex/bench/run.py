@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -80,7 +81,8 @@ def bench(
             replay.publish()
             replayed = run_rounds(parts, replay, repeat, progress)
         report = build_report(live, replayed, _work(job, parts, saved, random_weights, response_tokens))
-    Console().print(as_table(report))
+    # a log has no width; 80 columns would cut the numbers
+    Console(width=None if sys.stdout.isatty() else 120).print(as_table(report))
     for pair in ("per-sample/stream", "serial/overlap", "serial/stream"):
         progress.say(f"{pair}: {report['ratios'][pair]:.2f}")
     if json_file is not None:

@@ -168,7 +168,7 @@ def saved_seconds(step: StepTimeline, yardstick: Yardstick, recomputed_seconds: 
     Returns:
         None if the yardstick lacks a kind that was hidden or decode's own seconds: then nothing can be said.
     """
-    saved = -recomputed_seconds
+    saved = 0.0 - recomputed_seconds  # not -0.0
     for event in step.lane("compute"):
         hidden = covered(event.start, event.end, step.decode_busy)
         if hidden:
