@@ -15,16 +15,19 @@ BENCH := build/bench
 BENCH_MADE := $(BENCH)/made
 MAKES_DATA := trainer/rollplex/data/shapes.py trainer/rollplex/data/tiny_model.py
 
-.PHONY: help setup demo test test-long lint bench bench-table docs lock
+.PHONY: help setup demo demo-seeds test test-long lint bench bench-table docs lock
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install into .venv (PYTHON=..., TORCH_INDEX=...); at once where nothing changed
 	@requirements/setup.sh
 
 demo: setup $(DEMO_MADE) ## make data and a tiny model, train on them into runs/demo (SEED=1)
 	$(BIN)/rollplex train examples/demo.yaml --name demo --set training.seed=$(SEED)
+
+demo-seeds: setup ## make demo with three seeds, and what README and docs/demo.md say about it
+	$(BIN)/python docs/demo_runs.py
 
 $(DEMO_MADE): $(MAKES_DATA) | setup
 	rm -rf $(DEMO)
@@ -64,6 +67,8 @@ docs: setup ## write the generated pages and pictures anew
 	$(BIN)/python -m rollplex.api.reference > build/page && mv build/page docs/job.md
 	$(BIN)/python -m rollplex.telemetry.keys > build/page && mv build/page docs/metrics-jsonl.md
 	$(BIN)/python docs/overlap_example.py
+	$(BIN)/python docs/readme_picture.py
+	$(BIN)/python docs/demo_runs.py --write
 
 lock: setup ## choose the newest versions that go together: requirements/cpu.txt
 	$(BIN)/python requirements/lock.py

@@ -77,10 +77,10 @@ def document(workplace: Path) -> Callable[..., dict[str, Any]]:
     return build
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
     """Run the installed command line in a folder."""
     rollplex = Path(sys.executable).with_name("rollplex")
-    return subprocess.run([rollplex, *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run([rollplex, *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def read_run(folder: Path, output: str) -> Run:
