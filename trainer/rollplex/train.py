@@ -14,8 +14,10 @@ from rollplex.api.errors import JobError, StepFailed
 from rollplex.api.job import JobSpec, RollplexJob
 from rollplex.api.load import resolved_yaml
 from rollplex.batch import Prompt
+from rollplex.data.columns import columns_of
 from rollplex.data.dataset import read_rows
-from rollplex.data.loader import Loader, Reader
+from rollplex.data.loader import Loader
+from rollplex.data.reader import Reader
 from rollplex.evaluation import blanked, mean_reward
 from rollplex.reward.pool import RewardError, RewardPool, refuse_if_all_failed
 from rollplex.rollout.protocol import Rollout, SampleError, Sampling
@@ -78,7 +80,7 @@ def run(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
         yardstick.observe(result.timeline)
         save_rollouts(folder.rollouts, step, result.prompts, result.responses.values(), _rewards(result))
         metrics = step_metrics(result, yardstick)
-        metrics["data/skipped"] = trainer.loader.skipped.total()
+        metrics |= trainer.loader.metrics()
         metrics["rollout/stalled"] = trainer.rollout.stalled
         metrics |= _evaluate(trainer, step)
         progress.step(folder.write_step(metrics, result.timeline))
@@ -108,9 +110,10 @@ def open_trainer(job: RollplexJob, progress: Progress) -> Iterator[tuple[Trainer
     """Build a run's parts, what can be wrong first and the engine last; also yields the job with its stop ids."""
     with ExitStack() as stack:
         with progress.phase("reading the data"):
-            rows = read_rows(job.spec.data.train, "spec.data.train")
+            columns = columns_of(job.spec.data)
+            rows = read_rows(job.spec.data.train, "spec.data.train", columns)
             evaluation = job.spec.evaluation
-            held_out_rows = read_rows(evaluation.data, "spec.evaluation.data") if evaluation else []
+            held_out_rows = read_rows(evaluation.data, "spec.evaluation.data", columns) if evaluation else []
             torch.manual_seed(job.spec.training.seed)
             job = setup.with_stop_ids(job, setup.model_shape(job.spec))
             spec = job.spec

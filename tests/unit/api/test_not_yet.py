@@ -25,9 +25,6 @@ SMALLEST = {
 
 # One use of every line of the table: a line that is deleted there is deleted here.
 USES = {
-    "spec.data.format": "verl",
-    "spec.data.columns": "{prompt: question}",
-    "spec.data.groupByMedia": "true",
     "spec.reward.0.name": "iou",
     "spec.algorithm.name": "gspo",
     "spec.algorithm.ratio": "rollout",
@@ -89,6 +86,7 @@ def test_what_works_today_is_not_refused(value: str) -> None:
         "rollout.replay=runs/a/rollouts",
         "precision=bf16",
         "schedule={mode: serial, sharePrefix: false, runAhead: 4, deterministic: true}",
+        "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
         "model={path: m, reference: other, freeze: [vision]}",
         "checkpoint={}",
     ]
@@ -99,7 +97,6 @@ def test_whole_job_is_refused_for_its_later_parts_only() -> None:
     with pytest.raises(JobError) as caught:
         load_job(WHOLE, context="train", ranks=1)
     assert [fault.path for fault in caught.value.faults] == [
-        "spec.data.format",
         "spec.parallelism.train.tensor",
         "spec.parallelism.rollout.tensor",
         "spec.memory.budget",

@@ -18,8 +18,9 @@ import torch
 from rollplex.api.data import DataSpec, VideoSpec
 from rollplex.api.errors import JobError
 from rollplex.data.dataset import Row, read_rows
-from rollplex.data.loader import Loader, Reader
+from rollplex.data.loader import Loader
 from rollplex.data.pixels import pixel_rules
+from rollplex.data.reader import Reader
 from rollplex.data.sampler import Sampler
 from rollplex.data.video import VideoBudget, read_media
 from tests.unit.data.files import Video, numbered
@@ -78,7 +79,7 @@ def test_prompts_hold_what_decoding_here_would_give(reader: Reader, model_folder
     by_id = {row.id: row for row in rows}
     for prompt in loader.batch(1).prompts:
         row = by_id[prompt.id]
-        frames = read_media("video", row.media[0].path, VideoBudget(), rules)
+        frames = read_media(row.media[0], VideoBudget(), rules)
         (media,) = prompt.media
         np.testing.assert_array_equal(media.patches.numpy(), frames.patches(rules))
         assert media.patches.dtype == torch.float32

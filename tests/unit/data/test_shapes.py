@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from rollplex.data.dataset import Row, read_rows
+from rollplex.data.media import MediaFile
 from rollplex.data.pixels import PixelRules
 from rollplex.data.shapes import ANSWERS, COLOURS, COUNTS, FORMS, QUESTIONS, SIDE, Scene, Still, frame, render
 from rollplex.data.video import VideoBudget, read_media
@@ -24,7 +25,7 @@ def rows_of(folder: Path, part: str) -> list[Row]:
 
 @cache
 def frames_of(path: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return read_media("video", path, EVERY_FRAME, PixelRules()).pixels.astype(np.int64)
+    return read_media(MediaFile("video", path), EVERY_FRAME, PixelRules()).pixels.astype(np.int64)
 
 
 def pieces(mask: np.ndarray[Any, np.dtype[np.bool_]]) -> int:
@@ -117,7 +118,7 @@ def test_scenes_are_the_same_at_every_size(tmp_path: Path, side: int) -> None:
     assert np.abs(pixels.astype(int) - usual).mean() < 4
     render(tmp_path, 10, ["colour"], seed=0, side=side)
     large = VideoBudget(fps=4, max_pixels_per_frame=side * side)
-    assert read_media("video", str(tmp_path / "videos/0001.mp4"), large, PixelRules()).pixels.shape == (
+    assert read_media(MediaFile("video", str(tmp_path / "videos/0001.mp4")), large, PixelRules()).pixels.shape == (
         8,
         side,
         side,

@@ -13,7 +13,7 @@ from rollplex.api.data import DataSpec
 from rollplex.api.shapes import shape_from_folder
 from rollplex.data import tiny_model
 from rollplex.data.dataset import read_rows
-from rollplex.data.loader import Reader
+from rollplex.data.reader import Reader
 from rollplex.data.shapes import ANSWERS, QUESTIONS
 
 

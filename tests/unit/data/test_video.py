@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rollplex.batch import Media
+from rollplex.data.media import MediaFile
 from rollplex.data.pixels import MediaError, PixelRules
 from rollplex.data.video import VideoBudget, read_media, sample_frames
 from rollplex.positions import rope_positions
@@ -73,7 +74,7 @@ def test_the_frames_that_come_are_the_frames_that_were_asked_for(
 ) -> None:
     path = video(name, numbered(60), fps=12, codec=codec, encoder=encoder)
     budget = VideoBudget(fps=fps, max_frames=60, max_pixels_per_frame=56 * 84)
-    frames = read_media("video", str(path), budget, RULES)
+    frames = read_media(MediaFile("video", str(path)), budget, RULES)
     expected, sampled_fps = sample_frames(60, 12.0, budget)
     assert [round(float(frame.mean()) / 4) for frame in frames.pixels] == expected
     assert frames.pixels.shape == (len(expected), 56, 84, 3)
@@ -82,7 +83,7 @@ def test_the_frames_that_come_are_the_frames_that_were_asked_for(
 
 def test_frame_rates_that_are_no_whole_number_keep_their_timing(video: Video) -> None:
     path = video("ntsc.mp4", numbered(30), fps=Fraction(30000, 1001))
-    frames = read_media("video", str(path), VideoBudget(fps=2), RULES)
+    frames = read_media(MediaFile("video", str(path)), VideoBudget(fps=2), RULES)
     assert len(frames.pixels) == 2
     assert frames.seconds_per_grid == pytest.approx(30 * 1001 / 30000)
 
@@ -91,7 +92,7 @@ def test_the_same_frames_at_two_rates_have_other_positions_in_time(video: Video)
     positions = []
     for rate in (2, 1):
         path = video(f"{rate}.mp4", numbered(4), fps=rate)
-        frames = read_media("video", str(path), VideoBudget(fps=2, max_pixels_per_frame=56 * 56), RULES)
+        frames = read_media(MediaFile("video", str(path)), VideoBudget(fps=2, max_pixels_per_frame=56 * 56), RULES)
         assert frames.grid(RULES)[0] == 2
         assert frames.seconds_per_grid == 2 / rate
         media = Media("video", torch.from_numpy(frames.patches(RULES)), frames.grid(RULES), frames.seconds_per_grid)
@@ -105,16 +106,16 @@ def test_the_same_frames_at_two_rates_have_other_positions_in_time(video: Video)
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_short_videos_of_any_length_decode(video: Video, count: int) -> None:
     path = video("short.mp4", numbered(count))
-    frames = read_media("video", str(path), VideoBudget(fps=4), RULES)
+    frames = read_media(MediaFile("video", str(path)), VideoBudget(fps=4), RULES)
     assert len(frames.pixels) == count
     assert len(frames.patches(RULES)) == np.prod(frames.grid(RULES))
 
 
 def test_frames_are_resized_into_the_pixel_budget(video: Video) -> None:
     path = video("large.mp4", numbered(4, 240, 320))
-    frames = read_media("video", str(path), VideoBudget(fps=4, max_pixels_per_frame=20_000), RULES)
+    frames = read_media(MediaFile("video", str(path)), VideoBudget(fps=4, max_pixels_per_frame=20_000), RULES)
     assert frames.pixels.shape == (4, 112, 140, 3)
-    tiny = read_media("video", str(video("tiny.mp4", numbered(2, 16, 16))), VideoBudget(), PixelRules())
+    tiny = read_media(MediaFile("video", str(video("tiny.mp4", numbered(2, 16, 16)))), VideoBudget(), PixelRules())
     assert tiny.pixels.shape[1:] == (56, 56, 3)
 
 
@@ -149,10 +150,10 @@ def test_videos_that_cannot_be_used_say_why(
 ) -> None:
     path = make(video, tmp_path)
     if reason is None:
-        assert len(read_media("video", str(path), VideoBudget(), RULES).pixels) == 1
+        assert len(read_media(MediaFile("video", str(path)), VideoBudget(), RULES).pixels) == 1
         return
     with pytest.raises(MediaError) as caught:
-        read_media("video", str(path), VideoBudget(fps=4), RULES)
+        read_media(MediaFile("video", str(path)), VideoBudget(fps=4), RULES)
     assert (caught.value.reason, caught.value.path) == (reason, str(path))
     assert "\n" not in str(caught.value)
 
@@ -176,9 +177,9 @@ def test_images_are_enlarged_or_refused(
     path = str(write_image(tmp_path / "a.png", size, "PNG"))
     if expected is None:
         with pytest.raises(MediaError, match="aspect_ratio"):
-            read_media("image", path, VideoBudget(), RULES)
+            read_media(MediaFile("image", path), VideoBudget(), RULES)
     else:
-        frames = read_media("image", path, VideoBudget(), RULES)
+        frames = read_media(MediaFile("image", path), VideoBudget(), RULES)
         assert frames.pixels.shape == (1, *expected, 3)
         assert frames.seconds_per_grid == 0.0
         assert frames.grid(RULES)[0] == 1
@@ -189,7 +190,7 @@ def test_images_are_enlarged_or_refused(
 )
 def test_images_of_every_mode_become_rgb(tmp_path: Path, mode: str, form: str) -> None:
     path = write_image(tmp_path / "a.png", (56, 56), form, mode)
-    assert read_media("image", str(path), VideoBudget(), RULES).pixels.shape == (1, 56, 56, 3)
+    assert read_media(MediaFile("image", str(path)), VideoBudget(), RULES).pixels.shape == (1, 56, 56, 3)
 
 
 def test_images_stand_as_their_camera_says(tmp_path: Path) -> None:
@@ -197,12 +198,12 @@ def test_images_stand_as_their_camera_says(tmp_path: Path) -> None:
     exif = image.getexif()
     exif[0x0112] = 6  # turned by 90 degrees
     image.save(tmp_path / "a.jpg", exif=exif)
-    assert read_media("image", str(tmp_path / "a.jpg"), VideoBudget(), RULES).pixels.shape == (1, 84, 56, 3)
+    assert read_media(MediaFile("image", str(tmp_path / "a.jpg")), VideoBudget(), RULES).pixels.shape == (1, 84, 56, 3)
 
 
 def test_images_keep_to_the_jobs_pixel_limit(tmp_path: Path) -> None:
     path = str(write_image(tmp_path / "a.png", (560, 560), "PNG"))
-    frames = read_media("image", path, VideoBudget(max_pixels_per_frame=112 * 112), RULES)
+    frames = read_media(MediaFile("image", path), VideoBudget(max_pixels_per_frame=112 * 112), RULES)
     assert frames.pixels.shape == (1, 112, 112, 3)
 
 
@@ -210,4 +211,4 @@ def test_a_broken_image_is_unreadable(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     Image.fromarray(rng.integers(0, 256, (80, 80, 3), dtype=np.uint8)).save(tmp_path / "a.png")
     with pytest.raises(MediaError, match="unreadable"):
-        read_media("image", str(cut(tmp_path / "a.png", 0.5)), VideoBudget(), RULES)
+        read_media(MediaFile("image", str(cut(tmp_path / "a.png", 0.5))), VideoBudget(), RULES)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rollplex.api.base import FilePath, IntOrAuto, Section
+from rollplex.api.base import FilePath, IntOrAuto, Quantity, Section
 
 Column = Annotated[str, Field(min_length=1, max_length=253)]
 
@@ -36,14 +36,29 @@ class VideoSpec(Section):
     )
 
 
+class CacheSpec(Section):
+    """Decoded frames on disk, found again by their file's content, the video budget and the model's pixel rules."""
+
+    path: FilePath | None = Field(
+        None,
+        description="Folder of the cache, which runs may share. "
+        "Default: media in $ROLLPLEX_CACHE, else in rollplex of the user's cache folder (~/.cache).",
+    )
+    max_bytes: Quantity = Field(
+        "4Gi", description="Bytes that it may take; what was not used for longest makes room for the new."
+    )
+
+
 class DataSpec(Section):
     """Where prompts come from."""
 
     train: FilePath = Field(
-        description="The training set: a file, or a folder of them.", examples=["/data/train.jsonl"]
+        description="The training set: a .jsonl, .json or .parquet file, or a folder of one kind of them.",
+        examples=["/data/train.jsonl"],
     )
     format: Literal["rollplex", "roll", "verl", "easyr1"] = Field(
-        "rollplex", description="Whose column names the set has: our JSONL, or what that trainer writes."
+        "rollplex",
+        description="Whose columns the set has: ours, or those that another trainer writes (docs/data.md).",
     )
     columns: ColumnsSpec | None = Field(None, description="Column names by hand, in the place of a format.")
     video: VideoSpec = Field(default_factory=VideoSpec, description="Frame and pixel budget of a video.")
@@ -53,7 +68,10 @@ class DataSpec(Section):
         ge=1,
         le=1048576,
     )
-    group_by_media: bool = Field(False, description="Put questions about one video into one batch.")
+    group_by_media: bool = Field(
+        False, description="Put questions about one video into one batch, where they fit: it is encoded once."
+    )
+    cache: CacheSpec = Field(default_factory=CacheSpec, description="Decoded frames, kept on disk.")
     decode_timeout_seconds: float = Field(
         20.0, description="A video that takes longer to decode is skipped and counted.", gt=0, le=3600
     )

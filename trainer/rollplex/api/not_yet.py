@@ -15,9 +15,6 @@ from rollplex.api.job import RollplexJob
 
 # Field -> the values that work today; none: leave the field out.
 NOT_YET: dict[str, tuple[str | int | bool, ...]] = {
-    "spec.data.format": ("rollplex",),
-    "spec.data.columns": (),
-    "spec.data.groupByMedia": (False,),
     "spec.reward.name": ("exact",),
     "spec.algorithm.name": ("grpo",),
     "spec.algorithm.ratio": ("one",),

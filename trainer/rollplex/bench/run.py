@@ -18,8 +18,10 @@ from rollplex.bench.lengths import response_lengths
 from rollplex.bench.random_model import random_folder, random_policy
 from rollplex.bench.report import Rounds, as_table, build_report, write_report
 from rollplex.bench.same_work import SameWork
+from rollplex.data.columns import columns_of
 from rollplex.data.dataset import read_rows
-from rollplex.data.loader import Loader, Reader
+from rollplex.data.loader import Loader
+from rollplex.data.reader import Reader
 from rollplex.reward.pool import RewardPool
 from rollplex.rollout.protocol import Rollout, Sampling
 from rollplex.rollout.replay import ReplayEngine, SavedSample
@@ -142,7 +144,7 @@ def open_bench(
         with progress.phase("reading the data"):
             job = setup.with_stop_ids(job.model_copy(update={"spec": spec}), setup.model_shape(spec))
             spec = job.spec
-            rows = read_rows(spec.data.train, "spec.data.train")
+            rows = read_rows(spec.data.train, "spec.data.train", columns_of(spec.data))
             reader = Reader(spec.model.path, spec.data)
             stack.callback(reader.close)
             loader = Loader(reader, rows, prompts_per_step=spec.training.prompts_per_step, seed=spec.training.seed)

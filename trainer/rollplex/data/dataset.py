@@ -1,45 +1,45 @@
-"""Reading our JSONL: one row a line, every fault of the file found before anything starts.
+"""Reading a dataset: one row a prompt, every fault of the files found before anything starts.
 
-A row is ``{"id", "messages", "answer", ...}``. A message's content is a text, or a list of parts
+Our own format is ``{"id", "messages", "answer", ...}``. A message's content is a text, or a list of parts
 ``{"type": "text", "text": ...}``, ``{"type": "image", "image": PATH}`` and ``{"type": "video", "video": PATH}``, with
-paths relative to the JSONL's folder. ``id`` may be left out; all further columns are handed to rewards as they are.
+paths relative to the file's folder. Other trainers' columns are mapped by :mod:`rollplex.data.columns`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rollplex.api.errors import Fault, JobError
+from rollplex.data.columns import PRESETS, Columns
+from rollplex.data.media import Cell, Kind, MediaFile, bytes_of, digest_of, value_at
+from rollplex.data.messages import Message, RowFaultError, chat, media_entries, structured
+from rollplex.data.records import Record, dataset_files, records
 
 log = logging.getLogger(__name__)
 
 MEDIA_COLUMNS = ("image", "images", "video", "videos")
-SHOWN = 5  # faults of one kind of file that are listed; the rest is counted
+SHOWN = 5  # different faults that are listed; the rest is counted
+ENOUGH = 1000  # faulty rows after which reading on would only take time
 # A network file system answers one stat in about a millisecond: ask for several at once.
 STAT_THREADS = 16
 
 
 @dataclass(frozen=True)
-class MediaFile:
-    """Where one medium of a row is; ``path`` is absolute."""
-
-    kind: Literal["image", "video"]
-    path: str
-
-
-@dataclass(frozen=True)
 class Row:
-    """One prompt of a dataset; ``fields`` is the row as it stands in the file."""
+    """One prompt of a dataset.
+
+    ``messages`` hold a part ``{"type": "image"}`` or ``{"type": "video"}`` where one of ``media`` stands, in order;
+    ``fields`` is the row as it is in the file, without the bytes of its media.
+    """
 
     id: str
-    messages: tuple[Mapping[str, Any], ...]
+    messages: tuple[Message, ...]
     media: tuple[MediaFile, ...]
     answer: Any
     fields: Mapping[str, Any]
@@ -50,40 +50,30 @@ class Row:
         return "+".join(sorted({file.kind for file in self.media})) or "text"
 
 
-class _RowFaultError(ValueError):
-    pass
-
-
-def read_rows(path: str | Path, where: str) -> list[Row]:
-    """All rows of a JSONL file, or of the ``*.jsonl`` of a folder in the order of their names.
+def read_rows(path: str | Path, where: str, columns: Columns = PRESETS["rollplex"]) -> list[Row]:
+    """All rows of a file, or of a folder's files in the order of their names.
 
     Args:
-        path: the file or the folder.
+        path: the .jsonl, .json or .parquet file, or a folder of one kind of them.
         where: the job's field that names it, for errors (``spec.data.train``).
+        columns: what the columns are called.
 
     Raises:
-        JobError: file, column or media file missing, a line that is not JSON, equal ids, or no row at all.
+        JobError: file, column or media file missing, a row that cannot be understood, equal ids, or no row at all.
     """
     path = Path(path)
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    if not path.exists():
-        raise JobError.at(where, f"{path} does not exist")
-    if not files:
-        raise JobError.at(where, f"folder {path} has no *.jsonl file")
     rows: list[Row] = []
-    faults: list[str] = []
-    for file in files:
-        for number, line in _lines(file, where):
+    faults: list[tuple[str, str]] = []  # where in the files, what
+    for file in dataset_files(path, where):
+        for record in records(file, where):
             try:
-                rows.append(_row(line, file, number))
-            except _RowFaultError as fault:
-                faults.append(f"{file}:{number}: {fault}")
-    faults = faults or _equal_ids(rows) or _missing_files(rows)
-    if faults:
-        listed = [Fault(where, fault) for fault in faults[:SHOWN]]
-        if len(faults) > SHOWN:
-            listed.append(Fault(where, f"and {len(faults) - SHOWN} more faults of this kind"))
-        raise JobError(listed)
+                rows.append(_row(record, columns))
+            except RowFaultError as fault:
+                faults.append((f"{file}:{record.number}: ", str(fault)))
+                if len(faults) == ENOUGH:
+                    raise _error(faults, where) from None
+    if faults := faults or _equal_ids(rows) or _missing_files(rows):
+        raise _error(faults, where)
     if not rows:
         raise JobError.at(where, f"{path} has no rows")
     modalities = Counter(row.modality for row in rows)
@@ -91,73 +81,133 @@ def read_rows(path: str | Path, where: str) -> list[Row]:
     return rows
 
 
-def _lines(file: Path, where: str) -> Iterator[tuple[int, str]]:
-    try:
-        with file.open(encoding="utf-8") as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    yield number, line
-    except (OSError, UnicodeDecodeError) as error:
-        raise JobError.at(where, f"{file} cannot be read: {error}") from None
+def _error(faults: Sequence[tuple[str, str]], where: str) -> JobError:
+    """A line for each different fault, at the row that shows it first."""
+    first: dict[str, str] = {}
+    for at, what in faults:
+        first.setdefault(what, at)
+    times = Counter(what for _, what in faults)
+    more = "at least " if len(faults) == ENOUGH else ""
+    lines = [
+        f"{at}{what}" + (f" (and so have {more}{times[what] - 1} more rows)" if times[what] > 1 else "")
+        for what, at in list(first.items())[:SHOWN]
+    ]
+    if len(first) > SHOWN:
+        lines.append(f"and {more}{len(first) - SHOWN} more faults of this kind")
+    return JobError([Fault(where, line) for line in lines])
 
 
-def _row(line: str, file: Path, number: int) -> Row:
-    try:
-        fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise _RowFaultError(f"not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise _RowFaultError("a row must be a JSON object")
-    for column in ("messages", "answer"):
-        if fields.get(column) is None:
-            raise _RowFaultError(f"column {column!r} is missing; the row has {', '.join(fields) or 'no columns'}")
-    messages = fields["messages"]
-    if not isinstance(messages, list) or not messages:
-        raise _RowFaultError("column 'messages' must be a list of messages that is not empty")
-    media = [file for index, message in enumerate(messages) for file in _media(message, f"messages[{index}]")]
-    unused = [column for column in MEDIA_COLUMNS if fields.get(column)]
-    if unused and not media:
-        raise _RowFaultError(
+def _row(record: Record, columns: Columns) -> Row:
+    if record.fault:
+        raise RowFaultError(record.fault)
+    fields, ours = record.fields, columns.markers == "never"
+    column, prompt = _required(fields, columns.prompt)
+    messages = chat(prompt, column, lenient=not ours)
+    answer = _required(fields, columns.answer)[1] if columns.answer else None
+    taken: dict[Kind, tuple[str, list[MediaFile]] | None] = {
+        "image": _taken(record, "image", columns.images),
+        "video": _taken(record, "video", columns.videos),
+    }
+    parts, media = structured(
+        messages,
+        column,
+        {kind: found and found[1] for kind, found in taken.items()},
+        columns.markers,
+        lambda kind, path: _file(record, kind, path, column, None),
+    )
+    unused = [name for name in MEDIA_COLUMNS if fields.get(name)] if ours and not media else []
+    if unused:
+        raise RowFaultError(
             f"column {unused[0]!r} holds media, but no message has a part for it; "
             'put {"type": "video", "video": PATH} or {"type": "image", "image": PATH} into its content'
         )
-    resolved = tuple(MediaFile(item.kind, str(file.parent.absolute() / item.path)) for item in media)
-    return Row(str(fields.get("id", f"{file.stem}:{number}")), tuple(messages), resolved, fields["answer"], fields)
+    tops = {found[0].partition(".")[0] for found in taken.values() if found}
+    kept = {key: _without_bytes(value) if key in tops else value for key, value in fields.items()}
+    named = _optional(fields, columns.id)
+    row_id = f"{record.file.stem}:{record.number}" if named is None else str(named[1])
+    return Row(row_id, parts, media, answer, kept)
 
 
-def _media(message: Any, at: str) -> list[MediaFile]:
-    """The media parts of one message, all of whose parts are checked."""
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str) or "content" not in message:
-        raise _RowFaultError(f"{at} must be an object with 'role' and 'content'")
-    content = message["content"]
-    if isinstance(content, str):
-        return []
-    if not isinstance(content, list):
-        raise _RowFaultError(f"{at}.content must be a text or a list of parts")
-    media = []
-    for index, part in enumerate(content):
-        here = f"{at}.content[{index}]"
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in ("text", "image", "video"):
-            raise _RowFaultError(f"{here} has type {kind!r}; known: text, image, video")
-        if not isinstance(part.get(kind), str) or (kind != "text" and not part[kind]):
-            raise _RowFaultError(f"{here} is of type {kind!r} but has no column {kind!r}; it has {', '.join(part)}")
-        if kind != "text":
-            media.append(MediaFile(kind, part[kind]))
-    return media
+def _optional(fields: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any] | None:
+    """The first of some alternative columns that the row has a value in."""
+    for name in names:
+        try:
+            value = value_at(fields, name)
+        except KeyError:
+            continue
+        if value is not None:
+            return name, value
+    return None
 
 
-def _equal_ids(rows: Sequence[Row]) -> list[str]:
+def _required(fields: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:
+    found = _optional(fields, names)
+    if found is not None:
+        return found
+    wanted = " or ".join(repr(name) for name in names)
+    has = []
+    for name in names:
+        try:
+            value_at(fields, name)
+        except KeyError as error:
+            has.append(str(error.args[0]))
+        else:
+            raise RowFaultError(f"column {name!r} is null")
+    raise RowFaultError(f"column {wanted} is missing; {'; '.join(dict.fromkeys(has))}")
+
+
+def _taken(record: Record, kind: Kind, names: Sequence[str]) -> tuple[str, list[MediaFile]] | None:
+    """The row's media column of a kind: its name and its media; None without one."""
+    found = _optional(record.fields, names)
+    if found is None:
+        return None
+    column, value = found
+    return column, [_file(record, kind, entry, column, index) for index, entry in media_entries(value)]
+
+
+def _file(record: Record, kind: Kind, entry: Any, column: str, index: int | None) -> MediaFile:
+    """A medium that is given by path, as bytes, or as a mapping with either (as Hugging Face, verl and Qwen write)."""
+    at = f"column {column!r}" if index is None else f"column {column!r}[{index}]"
+    content = bytes_of(entry)
+    if content is not None and record.place is not None:
+        group, row = record.place
+        path = str(record.file.absolute())
+        return MediaFile(kind, path, Cell(digest_of(content), group, row, column, index))
+    given = entry
+    if isinstance(entry, Mapping):
+        given = next((entry[key] for key in ("path", kind) if entry.get(key) is not None), None)
+    if not isinstance(given, str) or not given:
+        has = f"a mapping with {', '.join(entry)}" if isinstance(entry, Mapping) else f"a {type(given).__name__}"
+        raise RowFaultError(f"{at} must give a {kind} by path, or as bytes in a parquet file; it is {has}")
+    if given.startswith(("http://", "https://", "data:")):
+        raise RowFaultError(f"{at} is not a local file ({given[:40]}); download it and give its path")
+    return MediaFile(kind, str(record.file.parent.absolute() / given.removeprefix("file://")))
+
+
+def _without_bytes(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_bytes(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_bytes(item) for item in value]
+    return None if isinstance(value, bytes) else value
+
+
+def _equal_ids(rows: Sequence[Row]) -> list[tuple[str, str]]:
     counts = Counter(row.id for row in rows)
-    return [f"id {row_id!r} is given to {count} rows; ids must differ" for row_id, count in counts.items() if count > 1]
+    return [
+        ("", f"id {row_id!r} is given to {count} rows; ids must differ")
+        for row_id, count in counts.items()
+        if count > 1
+    ]
 
 
-def _missing_files(rows: Sequence[Row]) -> list[str]:
+def _missing_files(rows: Sequence[Row]) -> list[tuple[str, str]]:
     first_row: dict[str, str] = {}
     for row in rows:
         for file in row.media:
-            first_row.setdefault(file.path, row.id)
+            if file.cell is None:
+                first_row.setdefault(file.path, row.id)
     with ThreadPoolExecutor(STAT_THREADS) as pool:
         exist = pool.map(lambda path: Path(path).exists(), first_row)
         missing = [path for path, exists in zip(first_row, exist, strict=True) if not exists]
-    return [f"row {first_row[path]}: media file {path} does not exist" for path in missing]
+    return [("", f"row {first_row[path]}: media file {path} does not exist") for path in missing]

@@ -104,6 +104,15 @@ class PromptBuilder:
         )
         return Prompt(row_id, tuple(ids), positions, tuple(media), tuple(starts), answer, row or {})
 
+    def text_too_long(self, row_id: str, messages: Messages) -> bool:
+        """Whether a prompt is above the limit even if each of its media took a single token.
+
+        A token is a byte at least, so a text of fewer bytes than the limit is taken for short enough without encoding
+        it (a chat template adds a few; :meth:`build` counts exactly).
+        """
+        size = sum(len(text.encode()) for message in messages for text in _texts(message))
+        return size > self.max_prompt_tokens and len(self.token_ids(row_id, messages)) > self.max_prompt_tokens
+
     def token_ids(self, row_id: str, messages: Messages) -> list[int]:
         """Ids of the rendered chat with one placeholder a medium, as Hugging Face's processor sees them."""
         texts = [text for message in messages for text in _texts(message)]
@@ -127,15 +136,6 @@ class PromptBuilder:
     def _encode(self, text: str, *, literal: bool) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=literal)
         return ids
-
-
-def media_parts(messages: Messages) -> list[tuple[str, str]]:
-    """(kind, path) of all media parts of a chat, in order."""
-    parts = []
-    for message in messages:
-        if not isinstance(message["content"], str):
-            parts += [(part["type"], part[part["type"]]) for part in message["content"] if part["type"] != "text"]
-    return parts
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:

@@ -9,14 +9,19 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
 import av
 import numpy as np
+import PIL
 from PIL import Image, ImageOps
 
+from rollplex.data.media import MediaFile
 from rollplex.data.pixels import MediaError, Patches, PixelRules, Pixels, grid_of, patchify, resize, smart_resize
+
+DECODERS = f"av {av.__version__}, pillow {PIL.__version__}"  # another version may give other pixels
 
 
 @dataclass(frozen=True)
@@ -54,57 +59,59 @@ def sample_frames(total: int, native_fps: float, budget: VideoBudget) -> tuple[l
     return [index * total // count for index in range(count)], count / total * native_fps
 
 
-def read_media(kind: Literal["image", "video"], path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
-    """Decode, sample and resize one file; raises MediaError."""
-    if not Path(path).exists():
-        raise MediaError("missing", path)
+def read_media(file: MediaFile, budget: VideoBudget, rules: PixelRules) -> Frames:
+    """Decode, sample and resize one medium; raises MediaError."""
+    name = file.name
+    if not Path(file.path).exists():
+        raise MediaError("missing", name)
+    read = _read_image if file.kind == "image" else _read_video
     try:
-        return _read_image(path, budget, rules) if kind == "image" else _read_video(path, budget, rules)
+        return read(file.source(), name, budget, rules)
     except MediaError:
         raise
     except Exception as error:  # noqa: BLE001 (decoders raise whatever they like: struct.error, SyntaxError, ...)
-        raise MediaError("unreadable", path, f"{type(error).__name__}: {error}") from None
+        raise MediaError("unreadable", name, f"{type(error).__name__}: {error}") from None
 
 
-def _target(path: str, height: int, width: int, rules: PixelRules, least: int, most: int) -> tuple[int, int]:
+def _target(name: str, height: int, width: int, rules: PixelRules, least: int, most: int) -> tuple[int, int]:
     try:
         return smart_resize(height, width, factor=rules.factor, min_pixels=min(least, most), max_pixels=most)
     except ValueError as error:
-        raise MediaError("aspect_ratio", path, str(error)) from None
+        raise MediaError("aspect_ratio", name, str(error)) from None
 
 
-def _read_image(path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
+def _read_image(source: str | BytesIO, name: str, budget: VideoBudget, rules: PixelRules) -> Frames:
     most = min(rules.image_max, budget.max_pixels_per_frame)
-    with Image.open(path) as file:
+    with Image.open(source) as file:
         width, height = file.size
-        _target(path, height, width, rules, rules.image_min, most)  # refuse a bad shape before decoding it
+        _target(name, height, width, rules, rules.image_min, most)  # refuse a bad shape before decoding it
         image = ImageOps.exif_transpose(file)
-        height, width = _target(path, image.height, image.width, rules, rules.image_min, most)
+        height, width = _target(name, image.height, image.width, rules, rules.image_min, most)
         return Frames("image", resize(image, height, width)[None], 0.0)
 
 
-def _read_video(path: str, budget: VideoBudget, rules: PixelRules) -> Frames:
-    with av.open(path) as container:
+def _read_video(source: str | BytesIO, name: str, budget: VideoBudget, rules: PixelRules) -> Frames:
+    with av.open(source) as container:
         if not container.streams.video:
-            raise MediaError("unreadable", path, "no video stream")
+            raise MediaError("unreadable", name, "no video stream")
         stream = container.streams.video[0]
-        times, keyframes = _frame_times(container, stream, path)
+        times, keyframes = _frame_times(container, stream, name)
         native_fps = float(stream.average_rate or stream.guessed_rate or 0)
         if native_fps <= 0:
-            raise MediaError("unreadable", path, "no frame rate")
+            raise MediaError("unreadable", name, "no frame rate")
         indices, sampled_fps = sample_frames(len(times), native_fps, budget)
         size: tuple[int, int] | None = None
         frames = []
         for frame in _frames_at(container, stream, [times[index] for index in indices], keyframes):
             if size is None:
-                size = _target(path, frame.height, frame.width, rules, rules.video_min, budget.max_pixels_per_frame)
+                size = _target(name, frame.height, frame.width, rules, rules.video_min, budget.max_pixels_per_frame)
             frames.append(resize(frame.to_image(), *size))
         if len(frames) < len(indices):
-            raise MediaError("truncated", path, f"{len(frames)} of {len(indices)} sampled frames decode")
+            raise MediaError("truncated", name, f"{len(frames)} of {len(indices)} sampled frames decode")
         return Frames("video", np.stack(frames), rules.temporal_patch / sampled_fps)
 
 
-def _frame_times(container: Any, stream: Any, path: str) -> tuple[list[int], list[int]]:
+def _frame_times(container: Any, stream: Any, name: str) -> tuple[list[int], list[int]]:
     """Time stamps of all frames, and of those that decoding can start at, from the packets alone (no decoding)."""
     times, keyframes, seen = [], [], 0
     for packet in container.demux(stream):
@@ -118,9 +125,9 @@ def _frame_times(container: Any, stream: Any, path: str) -> tuple[list[int], lis
         if packet.is_keyframe:
             keyframes.append(time)
     if not times:
-        raise MediaError("unreadable", path, "no frames")
+        raise MediaError("unreadable", name, "no frames")
     if len(times) < 0.95 * stream.frames and seen < stream.frames:
-        raise MediaError("truncated", path, f"{len(times)} of {stream.frames} frames are there")
+        raise MediaError("truncated", name, f"{len(times)} of {stream.frames} frames are there")
     return sorted(times), sorted(keyframes)
 
 
