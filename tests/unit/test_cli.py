@@ -103,9 +103,9 @@ def test_train_is_handed_the_job_and_the_name(small: str, stand_in: Any) -> None
 
 def test_train_refuses_bad_jobs_on_stderr(small: str, stand_in: Any) -> None:
     calls = stand_in("train", nothing)
-    code, out, err = run("train", small, "--set", "algorithm.name=gspo", "--ranks", "2")
+    code, out, err = run("train", small, "--set", "rollout.prefixFrom=actor", "--ranks", "2")
     assert (code, out) == (2, "")
-    assert err.splitlines() == ['spec.algorithm.name: "gspo": not yet; use grpo', "--ranks: 2: not yet; use 1"]
+    assert err.splitlines() == ['spec.rollout.prefixFrom: "actor": not yet; use engine', "--ranks: 2: not yet; use 1"]
     assert calls == []
 
 

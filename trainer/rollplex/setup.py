@@ -63,7 +63,7 @@ def build_models(spec: JobSpec) -> Models:
         JobError: a folder that cannot be loaded, or nothing left to train.
     """
     actor = _load(spec, "spec.model.path", spec.model.path)
-    if spec.algorithm.kl.coefficient == 0:
+    if not spec.algorithm.needs_reference:
         return assemble(spec, actor, None)
     if spec.model.reference == "initial":
         return assemble(spec, actor, _load(spec, "spec.model.path", spec.model.path))

@@ -26,8 +26,6 @@ SMALLEST = {
 # One use of every line of the table: a line that is deleted there is deleted here.
 USES = {
     "spec.reward.0.name": "iou",
-    "spec.algorithm.name": "gspo",
-    "spec.algorithm.ratio": "rollout",
     "spec.rollout.prefixFrom": "actor",
     "spec.schedule.decodeSMs": "32",
     "spec.parallelism.train.tensor": "2",
@@ -86,6 +84,8 @@ def test_what_works_today_is_not_refused(value: str) -> None:
         "rollout.replay=runs/a/rollouts",
         "precision=bf16",
         "schedule={mode: serial, sharePrefix: false, runAhead: 4, deterministic: true}",
+        "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
+        "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
         "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
         "model={path: m, reference: other, freeze: [vision]}",
         "checkpoint={}",

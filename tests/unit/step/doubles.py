@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -103,10 +103,14 @@ class Watched:
         self.responses: dict[tuple[int, int], Response] = {}
         self.advantages: dict[int, Sequence[float]] = {}
         self.ran: list[Item] = []
+        self.dropped: set[Item] = set()
         self.threads: set[int] = set()
 
     def cost(self, item: Item) -> int:
         return 1
+
+    def drop(self, items: Iterable[Item]) -> None:
+        self.dropped |= set(items)
 
     def run(self, items: Sequence[Item]) -> int:
         self.threads.add(threading.get_ident())

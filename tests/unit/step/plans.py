@@ -49,7 +49,7 @@ def plans(draw: st.DrawFn, share_prefix: bool | None = None) -> StepPlan:
         reference=draw(st.booleans()),
         frozen_tower=frozen,
         shared_tower=shared,
-        batch_advantage=draw(st.booleans()),
+        advantage=draw(st.sampled_from(["none", "group", "batch"])),
         held_media=draw(st.sets(st.sampled_from(holdable))) if share and holdable else (),
     )
 

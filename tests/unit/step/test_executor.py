@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rollplex.algorithms.base import Advantage
 from rollplex.algorithms.grpo import group_advantages
 from rollplex.reward.pool import Score
 from rollplex.rollout.stall import StallError, StallWatch
@@ -67,7 +68,7 @@ class Bench:
             self.rollout,
             rewards or Rewards(),
             self.timeline,
-            lambda found: {group: group_advantages(values) for group, values in found.items()},
+            lambda found: [Advantage(tuple(group_advantages(outcome.rewards))) for outcome in found],
         )
 
     def run(self, finish: Callable[[Kind], None] = nothing) -> None:
@@ -111,7 +112,7 @@ def test_every_item_runs_once_and_in_time(mode: str, seed: int) -> None:
     assert state.advantages.keys() == set(range(len(PROMPTS)))
     assert bench.executor.decode_tokens == sum(len(r.token_ids) for r in state.responses.values())
     for group, found in state.advantages.items():
-        assert found == group_advantages([state.scores[group, i].value for i in range(GROUP)])
+        assert list(found) == group_advantages([state.scores[group, i].value for i in range(GROUP)])
 
 
 def test_the_timeline_has_every_item_on_its_lane() -> None:

@@ -40,7 +40,12 @@ def test_every_item_waits_for_what_design_says(plan: StepPlan) -> None:
             case Kind.REWARD:
                 assert needs == {Item(Kind.DECODE, item.index, item.sample)}
             case Kind.ADVANTAGE:
-                assert needs == rewards(plan, *(everyone if plan.batch_advantage else [item.index]))
+                by_scope = {
+                    "none": decodes(plan, item.index),
+                    "group": rewards(plan, item.index),
+                    "batch": rewards(plan, *everyone),
+                }
+                assert needs == by_scope[plan.advantage]
             case Kind.REF_PREFIX:
                 assert needs == encodes(plan, plan.units[item.index].reference_media)
             case Kind.ACTOR_PREFIX:
@@ -74,7 +79,7 @@ def test_suffixes_wait_for_prefix_responses_and_scores(plan: StepPlan) -> None:
             # scoring by the reference needs no reward and no other group
             assert not {i for i in ancestors(graph, reference) if i.kind in (Kind.REWARD, Kind.ADVANTAGE)}
         others = {i for i in ancestors(graph, suffix) if i.kind is Kind.DECODE and i.index != unit.group}
-        assert plan.batch_advantage or not others
+        assert plan.advantage == "batch" or not others
 
 
 @any_plan
@@ -238,7 +243,7 @@ def test_a_batch_advantage_waits_for_the_last_reward_of_the_batch() -> None:
         frozen_tower=True,
         shared_tower=True,
     )
-    alone, batch = waits(plan), waits(replace(plan, batch_advantage=True))
+    alone, batch = waits(plan), waits(replace(plan, advantage="batch"))
     assert alone[Item(Kind.ADVANTAGE, 0)] == rewards(plan, 0)
     assert batch[Item(Kind.ADVANTAGE, 0)] == rewards(plan, 0, 1)
     assert decodes(plan, 1) <= ancestors(batch, Item(Kind.ACTOR_SUFFIX, 0))

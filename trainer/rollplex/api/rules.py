@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rollplex.api.algorithm import OPTIONS
 from rollplex.api.errors import Fault
 from rollplex.api.job import JobSpec
 from rollplex.api.mounts import covering, files_of, mounts_of
@@ -53,11 +54,39 @@ def reference_is_used(spec: JobSpec, _: int) -> Iterator[Fault]:
     given, teaches = spec.model.reference != "initial", spec.algorithm.name == "opd"
     if teaches and not given:
         yield Fault("spec.model.reference", "opd distils from a teacher; write the path of its folder")
-    if given and not teaches and spec.algorithm.kl.coefficient == 0:
+    if given and not teaches and spec.algorithm.kl_coefficient == 0:
         yield Fault(
             "spec.model.reference",
             f'"{spec.model.reference}" would not be loaded, since algorithm.kl.coefficient is 0; '
             "leave it out, or give a coefficient above 0",
+        )
+
+
+def algorithm_takes_its_options(spec: JobSpec, _: int) -> Iterator[Fault]:
+    """`algorithm.normalization`, `clip`, `kl` and `overlong` are given only where the algorithm has such a part."""
+    given, own = spec.algorithm, OPTIONS[spec.algorithm.name]
+    if given.normalization is not None and given.normalization not in own.others:
+        yield Fault(
+            "spec.algorithm.normalization",
+            f'"{given.normalization}" would make {given.name} another algorithm; use {" or ".join(own.others)}, or '
+            "leave it out",
+        )
+    for path, value, taken in (
+        ("clip.low", given.clip.low, own.clip is not None),
+        ("clip.high", given.clip.high, own.clip is not None),
+        ("kl.coefficient", given.kl.coefficient, own.kl is not None),
+        ("overlong.buffer", given.overlong.buffer, own.overlong),
+        ("overlong.penalty", given.overlong.penalty, own.overlong),
+    ):
+        if value is not None and not taken:
+            yield Fault(
+                f"spec.algorithm.{path}", f"{value} would not be read, since {given.name} has none; leave it out"
+            )
+    buffer, most = given.overlong.buffer or 0, spec.rollout.max_tokens
+    if own.overlong and buffer > most:
+        yield Fault(
+            "spec.algorithm.overlong.buffer",
+            f"{buffer} is above rollout.maxTokens {most}, so that every response would be over-long; give less",
         )
 
 
@@ -68,7 +97,7 @@ def columns_or_format(spec: JobSpec, _: int) -> Iterator[Fault]:
 
 
 def reward_is_named_or_python(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """Each reward has either `name` or `python`; `options` go with a named one that has some."""
+    """Each reward has either `name` or `python`; `options` go with a named one."""
     for index, reward in enumerate(spec.reward):
         path = f"spec.reward.{index}"
         if (reward.name is None) == (reward.python is None):
@@ -234,6 +263,7 @@ RULES: tuple[Rule, ...] = (
     Rule(shape_is_known, ("spec.model.shape",)),
     Rule(something_is_trained, ("spec.model.freeze",)),
     Rule(reference_is_used, ("spec.model.reference", "spec.algorithm.name", "spec.algorithm.kl.coefficient")),
+    Rule(algorithm_takes_its_options, ("spec.algorithm", "spec.rollout.maxTokens")),
     Rule(columns_or_format, ("spec.data.columns", "spec.data.format")),
     Rule(reward_is_named_or_python, ("spec.reward",)),
     Rule(per_sample_is_serial, ("spec.schedule.sharePrefix", "spec.schedule.mode")),

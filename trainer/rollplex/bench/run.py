@@ -100,7 +100,7 @@ def run_rounds(parts: Bench, rollout: Rollout, repeat: int, progress: Progress) 
             schedule = parts.spec.schedule.model_copy(update={"mode": mode, "share_prefix": share})
             spec = parts.spec.model_copy(update={"schedule": schedule})
             # a runner of its own: features of frozen towers must not outlive a round
-            result = StepRunner(spec, parts.models, rollout, parts.rewards, Timeline()).run(
+            result = StepRunner(spec, parts.models, rollout, parts.rewards, Timeline(), skip=False).run(
                 _STEP, parts.prompts, parts.sampling
             )
             if number == 0:
@@ -161,7 +161,7 @@ def open_bench(
             if shape is None:
                 models = setup.build_models(spec)
             else:
-                seeds = (0, 1) if spec.algorithm.kl.coefficient > 0 else (0,)
+                seeds = (0, 1) if spec.algorithm.needs_reference else (0,)
                 drawn = [random_policy(shape, setup.precision(spec), setup.recompute(spec), seed) for seed in seeds]
                 models = setup.assemble(spec, drawn[0], drawn[1] if len(drawn) > 1 else None)
         with progress.phase("starting the rollout engine"):

@@ -35,6 +35,12 @@ class Gradients:
         """(name, float32 sum) of every parameter that got a gradient."""
         return iter(self._sums.items())
 
+    def fill(self, names: Iterable[str]) -> None:
+        """Give parameters that no backward reached a gradient of zero, where one that was left out would have."""
+        for name in names:
+            if name not in self._sums:
+                self._sums[name] = torch.zeros_like(self.parameters[name], dtype=torch.float32)
+
     @torch.no_grad()
     def scale_(self, factor: float) -> None:
         for gradient in self._sums.values():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from rollplex.algorithms.grpo import token_loss
-from rollplex.algorithms.normalization import Normalization, sequence_weight
+from rollplex.algorithms.base import Algorithm, Scored, Settings
+from rollplex.algorithms.loss import TokenLoss, token_loss
+from rollplex.algorithms.normalization import token_weight
 from rollplex.batch import Prompt, Response
 from rollplex.policy.cut import Boundary, Features
 from rollplex.policy.pack import Member, Pack, PackGroup, build_pack, input_tokens, split_by_budget
@@ -20,14 +21,16 @@ from rollplex.step.work import ACTOR_MEDIA, REFERENCE_MEDIA, Item, Kind, StepPla
 
 @dataclass(frozen=True)
 class Loss:
-    """How tokens are scored and weighed."""
+    """How tokens are scored and weighed.
+
+    ``by_rollout``: the engine's log probabilities are the behaviour policy; else it is the policy itself, since one
+    rollout is used for one update.
+    """
 
     temperature: float
-    normalization: Normalization
-    clip_low: float
-    clip_high: float
-    kl_coefficient: float
-    kl_estimator: str
+    algorithm: Algorithm
+    settings: Settings
+    by_rollout: bool = False
 
 
 @dataclass
@@ -37,10 +40,23 @@ class TokenSums:
     loss: float = 0.0
     kl: float = 0.0
     entropy: float = 0.0
+    ratio: float = 0.0
+    ratio_max: float = 0.0
+    capped: float = 0.0
     clipped: float = 0.0
     tokens: int = 0
     passes: dict[str, int] = field(default_factory=lambda: {"prefix": 0, "suffix": 0, "vision": 0})
     prefix_saved: int = 0
+
+    def add(self, loss: torch.Tensor, tokens: TokenLoss, cap: float) -> None:
+        """One pass more: its weighed sum and what it is made of."""
+        self.loss += float(loss.detach())
+        self.kl += 0.0 if tokens.kl is None else float(tokens.kl.sum())
+        self.ratio += float(tokens.ratio.sum())
+        self.ratio_max = max(self.ratio_max, float(tokens.ratio.max()))
+        self.capped += float((tokens.ratio > cap).sum())
+        self.clipped += float(tokens.clipped.sum())
+        self.tokens += tokens.ratio.numel()
 
 
 class StepCompute:
@@ -82,6 +98,11 @@ class StepCompute:
     def has_reference(self) -> bool:
         return self._reference is not None
 
+    @property
+    def by_rollout(self) -> bool:
+        """Importance ratios are against the engine's log probabilities."""
+        return self._loss.by_rollout
+
     def cost(self, item: Item) -> int:
         """Input tokens of a suffix item, known once its responses are."""
         unit = self._plan.units[item.index]
@@ -114,6 +135,20 @@ class StepCompute:
                 return features.tensor.size(0)
             case _:
                 raise AssertionError(f"{first.kind} is not work of the compute lane's models")
+
+    def drop(self, items: Iterable[Item]) -> None:
+        """Let go of what was made for items that will not run."""
+        for item in items:
+            if item.kind is Kind.PREFIX_BACKWARD:
+                self._actor_prefix.pop(item.index, None)
+            elif item.kind is Kind.REF_SUFFIX:
+                self._reference_prefix.pop(item.index, None)
+            elif item.kind is Kind.ACTOR_SUFFIX:
+                unit = self._plan.units[item.index]
+                for member in unit.members:
+                    self._reference_logps.pop((unit.group, member), None)
+            elif item.kind is Kind.ENCODE_BACKWARD:
+                self._features.pop(item.media, None)
 
     def _encode(self, name: str) -> int:
         policy = self._reference if name.startswith(REFERENCE_MEDIA) else self._actor
@@ -186,34 +221,30 @@ class StepCompute:
 
     def _loss_of(self, pack: Pack, logp: torch.Tensor) -> torch.Tensor:
         owners = [(self._plan.units[index].group, sample, tokens) for index, sample, tokens in pack.owners]
-        lengths = torch.tensor([tokens.stop - tokens.start for _, _, tokens in owners], device=logp.device)
+        lengths = tuple(tokens.stop - tokens.start for _, _, tokens in owners)
+        repeats = torch.tensor(lengths, device=logp.device)
 
         def per_token(values: Sequence[float]) -> torch.Tensor:
-            return torch.tensor(values, dtype=logp.dtype, device=logp.device).repeat_interleave(lengths)
+            return torch.tensor(values, dtype=logp.dtype, device=logp.device).repeat_interleave(repeats)
 
         reference = None
         if self._reference is not None:
             reference = torch.cat([self._reference_logps.pop((group, sample)) for group, sample, _ in owners])
-        scored = logp.detach()
-        result = token_loss(
-            logp,
-            scored,  # one update per rollout: the behaviour policy is this one
-            per_token([self.advantages[group][sample] for group, sample, _ in owners]),
-            clip_low=self._loss.clip_low,
-            clip_high=self._loss.clip_high,
-            reference=reference,
-            kl_coefficient=self._loss.kl_coefficient,
-            kl_estimator=self._loss.kl_estimator,
-        )
-        weight = per_token([sequence_weight(self._loss.normalization, t.stop - t.start) for _, _, t in owners])
+        own = logp.detach()
+        behaviour = self._engine_logps(owners, logp) if self._loss.by_rollout else own
+        advantage = per_token([self.advantages[group][sample] for group, sample, _ in owners])
+        scored = Scored(logp, behaviour, advantage, lengths, reference)
+        result = token_loss(self._loss.algorithm, scored, self._loss.settings)
+        weight = per_token([token_weight(self._loss.settings.normalization, length) for length in lengths])
         loss = (result.loss * weight).sum()
         for group, sample, tokens in owners:
-            self.parity.add(self.responses[group, sample], scored[tokens])
-        self.sums.loss += float(loss.detach())
-        self.sums.kl += 0.0 if result.kl is None else float(result.kl.sum())
-        self.sums.clipped += float(result.clipped.sum())
-        self.sums.tokens += logp.numel()
+            self.parity.add(self.responses[group, sample], own[tokens])
+        self.sums.add(loss, result, self._loss.settings.cap)
         return loss
+
+    def _engine_logps(self, owners: Sequence[tuple[int, int, slice]], like: torch.Tensor) -> torch.Tensor:
+        values = [logp for group, sample, _ in owners for logp in self.responses[group, sample].logprobs]
+        return torch.tensor(values, dtype=like.dtype, device=like.device)
 
     def _prefix_backward(self, index: int) -> int:
         boundary = self._actor_prefix.pop(index)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from rollplex.algorithms.base import Advantage, Outcome
 from rollplex.batch import Prompt, Response
 from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Rollout
@@ -17,7 +18,7 @@ from rollplex.step.compute import StepCompute
 from rollplex.step.lanes import DecodeLane
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
-from rollplex.step.work import Item, Kind, Progress, StepPlan, waits
+from rollplex.step.work import Item, Kind, Progress, StepPlan, idle_items, waits
 
 
 class Rewards(Protocol):
@@ -34,6 +35,8 @@ class StepState:
     responses: dict[tuple[int, int], Response] = field(default_factory=dict)  # by (group, sample)
     scores: dict[tuple[int, int], Score] = field(default_factory=dict)
     advantages: dict[int, Sequence[float]] = field(default_factory=dict)  # by group
+    filtered: set[int] = field(default_factory=set)  # groups that the algorithm takes out of its batch
+    skipped: set[int] = field(default_factory=set)  # groups without a loss, whose further passes are left out
 
 
 class Executor:
@@ -48,9 +51,9 @@ class Executor:
         rollout: Rollout,
         rewards: Rewards,
         timeline: Timeline,
-        advantages: Callable[[dict[int, list[float]]], dict[int, Sequence[float]]],
+        advantages: Callable[[Sequence[Outcome]], list[Advantage]],
     ) -> None:
-        """``advantages`` turns rewards of whole groups (of the batch, if the plan says so) into advantages."""
+        """``advantages`` answers outcomes of whole groups (of the batch, if the plan says so) one for one."""
         self._plan = plan
         self._schedule = schedule
         self._prompts = prompts
@@ -103,6 +106,11 @@ class Executor:
         with self._changed:
             for item in items:
                 self._progress.complete(item)
+            if kind is Kind.ADVANTAGE and self.state.skipped:
+                # no compute item is at work: advantages are worked out on the compute lane's thread
+                idle = idle_items(self._plan, self.state.skipped)
+                self._progress.skip(idle)
+                self._compute.drop(idle)
 
     def _next(self) -> list[Item] | None:
         """The items to work on now; waits while other lanes must deliver first. None: the step is complete."""
@@ -124,12 +132,22 @@ class Executor:
 
     def _advance(self, items: Sequence[Item]) -> None:
         with self._changed:
-            scores = dict(self.state.scores)
-        sizes = self._plan.group_sizes
-        rewards = {item.index: [scores[item.index, i].value for i in range(sizes[item.index])] for item in items}
-        found = self._advantages(rewards)
+            outcomes = [self._outcome(item.index) for item in items]
+        found = self._advantages(outcomes)
         with self._changed:
-            self.state.advantages.update(found)
+            for item, advantage in zip(items, found, strict=True):
+                self.state.advantages[item.index] = advantage.values
+                if not advantage.counts:
+                    self.state.filtered.add(item.index)
+                if not advantage.counts or (self._plan.skip_zero and not any(advantage.values)):
+                    self.state.skipped.add(item.index)
+
+    def _outcome(self, group: int) -> Outcome:
+        keys = [(group, sample) for sample in range(self._plan.group_sizes[group])]
+        lengths = tuple(len(self.state.responses[key].token_ids) for key in keys)
+        if self._plan.advantage == "none":
+            return Outcome((), lengths)
+        return Outcome(tuple(self.state.scores[key].value for key in keys), lengths)
 
     def _decoded(self, responses: Sequence[Response]) -> None:
         for response in responses:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from statistics import fmean, pstdev
 
+from rollplex.step.compute import StepCompute
 from rollplex.step.runner import StepResult
 from rollplex.step.timeline import Yardstick, timeline_metrics
 
@@ -30,9 +31,12 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
         "reward/zero_variance_groups": sum(len(values) == 1 for values in groups.values()),
         "reward/timeouts": problems["timeout"],
         "reward/errors": problems["error"],
+        "groups/skipped": result.skipped_groups,
+        "groups/filtered": result.filtered_groups,
         "loss": sums.loss * updated.scale,
         "kl/mean": sums.kl / tokens if result.compute.has_reference else None,
-        "entropy/mean": sums.entropy / tokens,
+        "entropy/mean": sums.entropy / sums.tokens if sums.tokens else None,
+        **_ratio(result.compute),
         "grad/norm": updated.grad_norm,
         "learning_rate": updated.learning_rate,
         "update/skipped": int(updated.skipped),
@@ -51,4 +55,17 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
         "schedule/mode": result.mode,
         "weights/version": result.weights_version,
         **timeline_metrics(result.timeline, yardstick),
+    }
+
+
+def _ratio(compute: StepCompute) -> Metrics:
+    """What importance ratios were; nothing where they are 1 by definition, or no token was scored."""
+    sums = compute.sums
+    if not compute.by_rollout or sums.tokens == 0:
+        return {}
+    return {
+        "ratio/mean": sums.ratio / sums.tokens,
+        "ratio/max": sums.ratio_max,
+        "ratio/capped_share": sums.capped / sums.tokens,
+        "ratio/clipped_share": sums.clipped / sums.tokens,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 from rollplex.batch import Prompt
 from rollplex.step.work import ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA, StepPlan, Unit
@@ -16,7 +17,8 @@ def plan_step(
     reference: bool,
     frozen_tower: bool,
     shared_tower: bool,
-    batch_advantage: bool = False,
+    advantage: Literal["none", "group", "batch"] = "group",
+    skip_zero: bool = False,
     held_media: Collection[str] = (),
 ) -> StepPlan:
     """Units of a step: one per group, or one per response where prefixes are not shared.
@@ -24,7 +26,7 @@ def plan_step(
     ``frozen_tower``: the actor's vision and projector take no gradients; ``shared_tower``: and are the reference's too.
     Media names start with whose tower encodes them: ``shared:``, else ``actor:`` and ``reference:``. Without sharing of
     prefixes a name ends with its unit: every response encodes again. ``held_media`` are names whose features an earlier
-    step left, still valid.
+    step left, still valid. ``advantage`` and ``skip_zero`` are the plan's (:class:`StepPlan`).
     """
     units: list[Unit] = []
     for group, prompt in enumerate(prompts):
@@ -48,7 +50,8 @@ def plan_step(
         group_sizes=(group_size,) * len(prompts),
         units=tuple(units),
         reference=reference,
-        batch_advantage=batch_advantage,
+        advantage=advantage,
+        skip_zero=skip_zero,
         held_media=frozenset(held_media),
         trained_media=not frozen_tower,
     )

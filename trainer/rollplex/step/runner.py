@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from rollplex.algorithms.grpo import group_advantages
+from rollplex.algorithms.base import Advantage, Outcome
+from rollplex.algorithms.choose import chosen
 from rollplex.algorithms.normalization import batch_scale
 from rollplex.api.errors import RunStopped
 from rollplex.api.job import JobSpec
@@ -19,7 +20,7 @@ from rollplex.policy.policy import Policy
 from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Rollout, Sampling
 from rollplex.step.compute import Loss, StepCompute
-from rollplex.step.executor import Executor, Rewards
+from rollplex.step.executor import Executor, Rewards, StepState
 from rollplex.step.features import FeatureCache
 from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
@@ -69,6 +70,8 @@ class StepResult:
     responses: dict[tuple[int, int], Response]
     scores: dict[tuple[int, int], Score]
     advantages: dict[int, Sequence[float]]
+    filtered_groups: int  # that the algorithm took out of its batch
+    skipped_groups: int  # that had no loss and cost no further pass
     compute: StepCompute
     updated: Updated
     timeline: StepTimeline
@@ -79,7 +82,17 @@ class StepResult:
 class StepRunner:
     """Runs steps on given models, rollout and rewards; the same code under every schedule."""
 
-    def __init__(self, spec: JobSpec, models: Models, rollout: Rollout, rewards: Rewards, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        models: Models,
+        rollout: Rollout,
+        rewards: Rewards,
+        timeline: Timeline,
+        *,
+        skip: bool = True,
+    ) -> None:
+        """``skip`` False: groups without a loss are computed all the same (a benchmark measures the work)."""
         self._spec = spec
         self._models = models
         self._rollout = rollout
@@ -87,6 +100,11 @@ class StepRunner:
         self._timeline = timeline
         self._cache = FeatureCache(limit_bytes=1 << 30)
         self._shared_tower = models.frozen_tower and models.same_tower()
+        self._algorithm, self._settings = chosen(spec)
+        # zero advantages leave nothing in the loss, unless a KL or a teacher does
+        self._skip_zero = skip and self._settings.kl_coefficient == 0 and self._algorithm.scope != "none"
+        self._skip = skip
+        self._parity_due = False
 
     def run(self, step: int, prompts: Sequence[Prompt], sampling: Sampling, mode: str | None = None) -> StepResult:
         """Run a step; ``mode`` overrides the job's schedule.
@@ -101,7 +119,7 @@ class StepRunner:
         )
         executor = Executor(
             plan, self._schedule(mode, len(plan.units)), prompts, compute, self._rollout, self._rewards, self._timeline,
-            _advantages,
+            self._advantages,
         )  # fmt: skip
         version = self._rollout.version
         updated = Updated()
@@ -123,6 +141,8 @@ class StepRunner:
             responses=state.responses,
             scores=state.scores,
             advantages=state.advantages,
+            filtered_groups=len(state.filtered),
+            skipped_groups=len(state.skipped),
             compute=compute,
             updated=updated,
             timeline=self._timeline.finish(step),
@@ -140,19 +160,18 @@ class StepRunner:
             reference=self._models.reference is not None,
             frozen_tower=self._models.frozen_tower,
             shared_tower=self._shared_tower,
+            advantage=self._algorithm.scope,
+            skip_zero=self._skip_zero,
             held_media={name for name in names if share and self._cache.get(name) is not None},
         )
 
     def _loss(self) -> Loss:
-        algorithm = self._spec.algorithm
-        return Loss(
-            temperature=self._spec.rollout.temperature,
-            normalization=algorithm.normalization,
-            clip_low=algorithm.clip.low,
-            clip_high=algorithm.clip.high,
-            kl_coefficient=algorithm.kl.coefficient,
-            kl_estimator=algorithm.kl.estimator,
-        )
+        by_rollout = self._spec.algorithm.ratio == "rollout"
+        return Loss(self._spec.rollout.temperature, self._algorithm, self._settings, by_rollout)
+
+    def _advantages(self, outcomes: Sequence[Outcome]) -> list[Advantage]:
+        found = self._algorithm.advantages(outcomes, self._settings)
+        return found if self._skip else [replace(advantage, counts=True) for advantage in found]
 
     def _schedule(self, mode: str | None, units: int) -> Schedule:
         given = self._spec.schedule
@@ -176,18 +195,22 @@ class StepRunner:
             self._rollout.publish()
             return
         every = self._spec.rollout.parity_every_steps
-        if step == 1 or step % every == 0:
+        self._parity_due |= step == 1 or step % every == 0
+        if self._parity_due and compute.parity.differences:  # else no token was scored, and the next step is due
+            self._parity_due = False
             precision = next(self._models.actor.parameters()).dtype
             compute.parity.enforce(step, precision, prompts, executor.state.responses, self._rollout)
         self._rollout.retire()
-        self._update(step, [len(r.token_ids) for r in executor.state.responses.values()], updated)
+        self._update(step, prompts, executor.state, updated)
 
-    def _update(self, step: int, lengths: Sequence[int], updated: Updated) -> None:
+    def _update(self, step: int, prompts: Sequence[Prompt], state: StepState, updated: Updated) -> None:
         gradients = self._models.gradients
-        updated.scale = batch_scale(self._spec.algorithm.normalization, lengths)
+        lengths = [len(r.token_ids) for (group, _), r in state.responses.items() if group not in state.filtered]
+        updated.scale = batch_scale(self._settings.normalization, lengths, self._settings.max_tokens)
         if updated.scale == 0.0:
-            updated.skipped = True  # no response has a token: there is nothing to learn from
+            updated.skipped = True  # no response has a token, or none counts: there is nothing to learn from
             return
+        self._fill_skipped(prompts, state)
         updated.grad_norm = gradients.norm() * updated.scale
         if not torch.isfinite(torch.tensor(updated.grad_norm)):
             raise RunStopped(f"step {step}: the gradient norm is {updated.grad_norm}; the update was not applied")
@@ -196,6 +219,11 @@ class StepRunner:
         gradients.scale_(updated.scale * clip)
         updated.learning_rate = self._models.optimizer.step(gradients)
 
-
-def _advantages(rewards: dict[int, list[float]]) -> dict[int, Sequence[float]]:
-    return {group: group_advantages(values) for group, values in rewards.items()}
+    def _fill_skipped(self, prompts: Sequence[Prompt], state: StepState) -> None:
+        """Zeros for what only skipped groups would have reached: AdamW's moments decay as if the passes had run."""
+        parts: set[str] = set()
+        for group in state.skipped - state.filtered:
+            if any(r.token_ids for (owner, _), r in state.responses.items() if owner == group):
+                parts |= {"language"} | ({"visual"} if prompts[group].media else set())
+        gradients = self._models.gradients
+        gradients.fill(name for name in gradients.parameters if name.partition(".")[0] in parts)

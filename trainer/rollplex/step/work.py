@@ -7,9 +7,10 @@ media again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 # The name of what is encoded says whose tower does it; a frozen one that is also the reference's is shared.
 ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA = "actor:", "reference:", "shared:"
@@ -65,7 +66,9 @@ class StepPlan:
     group_sizes: tuple[int, ...]
     units: tuple[Unit, ...]
     reference: bool  # the KL needs reference log probabilities
-    batch_advantage: bool = False  # advantages wait for the rewards of the whole batch
+    # what advantages wait for: their group's rewards, the whole batch's, or (no reward says anything) responses alone
+    advantage: Literal["none", "group", "batch"] = "group"
+    skip_zero: bool = False  # a group whose advantages are all zero leaves no gradient: nothing else is in the loss
     held_media: frozenset[str] = field(default_factory=frozenset)  # encoded in an earlier step, still valid
     trained_media: bool = True  # the actor's tower or projector takes gradients
 
@@ -80,8 +83,12 @@ def waits(plan: StepPlan) -> dict[Item, set[Item]]:
             graph[Item(Kind.REWARD, group, sample)] = {Item(Kind.DECODE, group, sample)}
             rewards.append(Item(Kind.REWARD, group, sample))
     for group in range(len(plan.group_sizes)):
-        own = [item for item in rewards if item.index == group]
-        graph[Item(Kind.ADVANTAGE, group)] = set(rewards if plan.batch_advantage else own)
+        if plan.advantage == "batch":
+            needs = set(rewards)
+        else:
+            kind = Kind.REWARD if plan.advantage == "group" else Kind.DECODE
+            needs = {Item(kind, group, sample) for sample in range(plan.group_sizes[group])}
+        graph[Item(Kind.ADVANTAGE, group)] = needs
     for index, unit in enumerate(plan.units):
         if plan.reference:
             _add_pass(graph, plan, index, unit, unit.reference_media, Kind.REF_PREFIX, Kind.REF_SUFFIX)
@@ -96,7 +103,8 @@ def waits(plan: StepPlan) -> dict[Item, set[Item]]:
         if plan.trained_media:
             for media in unit.actor_media:
                 graph.setdefault(Item(Kind.ENCODE_BACKWARD, media=media), set()).add(last)
-    graph[Item(Kind.UPDATE)] = {item for item in graph if item.kind is not Kind.REWARD}
+    # rewards too: an advantage need not wait for them, but a reward that fails must fail the step before its update
+    graph[Item(Kind.UPDATE)] = set(graph)
     graph[Item(Kind.PUBLISH)] = {Item(Kind.UPDATE)}
     return graph
 
@@ -124,6 +132,25 @@ def _add_pass(
     return suffix
 
 
+def idle_items(plan: StepPlan, groups: Collection[int]) -> set[Item]:
+    """Items that nobody needs once these groups have no loss: their passes, and the encodes that only they read."""
+    found: set[Item] = set()
+    readers: dict[str, set[int]] = {}
+    idle = {index for index, unit in enumerate(plan.units) if unit.group in groups}
+    for index, unit in enumerate(plan.units):
+        for name in {*unit.actor_media, *(unit.reference_media if plan.reference else ())}:
+            readers.setdefault(name, set()).add(index)
+        if index in idle:
+            found |= {Item(kind, index) for kind in _OF_UNIT}
+    for name, units in readers.items():
+        if units <= idle:
+            found |= {Item(Kind.ENCODE, media=name), Item(Kind.ENCODE_BACKWARD, media=name)}
+    return found
+
+
+_OF_UNIT = (Kind.REF_PREFIX, Kind.REF_SUFFIX, Kind.ACTOR_PREFIX, Kind.ACTOR_SUFFIX, Kind.PREFIX_BACKWARD)
+
+
 class Progress:
     """Which items are complete, ready, or still wait (not thread-safe: the step's lock guards it)."""
 
@@ -138,23 +165,35 @@ class Progress:
         for item in sorted(graph):
             self._incomplete[item.kind][item] = None
         self.ready: set[Item] = {item for item, missing in self._missing.items() if missing == 0}
-        self.live_graphs = 0  # units whose actor prefix graph is held
+        self._live: set[int] = set()  # units whose actor prefix graph is held
 
     def start(self, item: Item) -> None:
         """Take a ready item out of the ready set."""
         self.ready.remove(item)
         if item.kind is Kind.ACTOR_PREFIX:
-            self.live_graphs += 1
+            self._live.add(item.index)
 
     def complete(self, item: Item) -> None:
         """Mark a started item complete; what waited only for it becomes ready."""
         if item.kind is Kind.PREFIX_BACKWARD:
-            self.live_graphs -= 1
+            self._live.discard(item.index)
         del self._incomplete[item.kind][item]
         for follower in self._followers[item]:
             self._missing[follower] -= 1
-            if self._missing[follower] == 0:
+            if self._missing[follower] == 0 and follower in self._incomplete[follower.kind]:
                 self.ready.add(follower)
+
+    def skip(self, items: Iterable[Item]) -> None:
+        """Count items as complete that will not run, whatever they wait for; none of them may be at work."""
+        for item in items:
+            if item in self._incomplete[item.kind]:
+                self.ready.discard(item)
+                self.complete(item)
+
+    @property
+    def live_graphs(self) -> int:
+        """Units whose actor prefix graph is held."""
+        return len(self._live)
 
     def next_of(self, kind: Kind) -> Item | None:
         """The smallest item of a kind that is not complete yet."""

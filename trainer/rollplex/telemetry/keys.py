@@ -42,9 +42,29 @@ KEYS: tuple[Key, ...] = (
     Key("reward/zero_variance_groups", "count", "Groups whose responses all have the same reward: they teach nothing."),
     Key("reward/timeouts", "count", "Responses whose reward function passed its time limit."),
     Key("reward/errors", "count", "Responses whose reward function raised."),
+    Key(
+        "groups/skipped",
+        "count",
+        "Groups that left no gradient (their advantages are zero, without a KL): not computed.",
+    ),
+    Key("groups/filtered", "count", "Those of them that dapo takes out of its batch, denominators included."),
     Key("loss", "nats", "The loss whose gradient was applied, KL term included."),
     Key("kl/mean", "nats", "Mean KL estimate against the reference per response token; absent without a reference."),
-    Key("entropy/mean", "nats", "Mean entropy of the policy softmax(logits / T) over response tokens."),
+    Key(
+        "entropy/mean", "nats", "Mean entropy of the policy softmax(logits / T) over response tokens that were scored."
+    ),
+    Key(
+        "ratio/mean",
+        "ratio",
+        "Mean importance ratio policy / engine by token, before cap and clip; algorithm.ratio: rollout.",
+    ),
+    Key("ratio/max", "ratio", "Largest importance ratio of a token, before cap and clip; algorithm.ratio: rollout."),
+    Key(
+        "ratio/capped_share",
+        "share",
+        "Response tokens whose ratio passes algorithm.ratioCap; algorithm.ratio: rollout.",
+    ),
+    Key("ratio/clipped_share", "share", "Response tokens at which the clip decided; algorithm.ratio: rollout."),
     Key("grad/norm", "norm", "Gradient norm over all trained parameters, before clipping."),
     Key("learning_rate", "rate", "Learning rate of this step."),
     Key(
@@ -87,6 +107,10 @@ KEYS: tuple[Key, ...] = (
     Key("rollout/stalled", "count", "Requests that the engine left without a token for longer than the stall limit."),
     Key("weights/version", "count", "Version of the weights that this step's rollout, reference and actor work read."),
     Key("data/skipped", "count", "Samples skipped since the run began (unreadable, too long); the log names each."),
+    Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
+    Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
+    Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
+    Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
     Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
     Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
     Key("eval/reward/mean", "reward", "Mean reward on the held-out set; only at evaluation steps."),
