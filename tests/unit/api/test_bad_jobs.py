@@ -76,7 +76,7 @@ BAD_FIELDS = [
 ]  # fmt: skip
 
 BROKEN_RULES = [
-    ("job", ["model.shape=gpt-2"], "model.shape", '"gpt-2" is not one of qwen2.5-vl-3b, '),
+    ("job", ["model.shape=gpt-2"], "model.shape", '"gpt-2" is not one of qwen2.5-vl-tiny, '),
     ("job", ["model.freeze=[vision, language, projector]"], "model.freeze", "nothing is left to train"),
     ("job", ["model.reference=/m", "algorithm.kl.coefficient=0"], "model.reference", "would not be loaded"),
     ("job", ["algorithm.name=opd"], "model.reference", "opd distils from a teacher"),

@@ -109,10 +109,6 @@ KEYS: tuple[Key, ...] = (
     Key("data/skipped", "count", "Samples skipped since the run began (unreadable, too long); the log names each."),
     Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
     Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
-    Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
-    Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
-    Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
-    Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
     Key("eval/reward/mean", "reward", "Mean reward on the held-out set; only at evaluation steps."),
     Key("eval/blank/reward/mean", "reward", "The same with every frame blanked: what guessing earns without seeing."),
 )
