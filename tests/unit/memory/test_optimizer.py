@@ -93,6 +93,13 @@ def test_a_learning_rate_of_nothing_changes_nothing(dtype: torch.dtype) -> None:
     assert torch.equal(master, torch.full((3,), 5.0))
 
 
+def test_a_float32_parameter_is_its_own_master() -> None:
+    """No second copy of the weights."""
+    parameters = model(torch.float32)
+    optimizer = MasterAdamW(Gradients(parameters.items()), spec())
+    assert {n: m.data_ptr() for n, m in optimizer._masters.items()} == {n: p.data_ptr() for n, p in parameters.items()}
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_parameters_are_written_in_place_so_that_views_follow(dtype: torch.dtype) -> None:
     parameters = model(dtype)

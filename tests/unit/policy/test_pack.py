@@ -174,6 +174,7 @@ def test_a_budget_cuts_in_order_and_loses_nobody(groups: list[PackGroup], budget
 
     assert [name for pack in packs for name in everyone(pack)] == everyone(groups)
     for pack in packs:
+        assert everyone(pack), "a pack of nobody"
         assert len({group.group for group in pack}) == len(pack), "a group is in a pack once: its KV is read once"
         spent = [input_tokens(g.prompt, m.token_ids, g.split) for g in pack for m in g.members]
         assert sum(spent) <= budget or len([cost for cost in spent if cost]) == 1
