@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollplex.algorithms.grpo import group_advantages
-from rollplex.algorithms.normalization import Normalization, batch_scale, sequence_weight
+from rollplex.algorithms.normalization import batch_scale, token_weight
+from rollplex.api.algorithm import Normalization
 
-BOTH: tuple[Normalization, Normalization] = ("token", "sequence")
+BOTH: tuple[Normalization, ...] = ("token", "sequence")
+ALL: tuple[Normalization, ...] = (*BOTH, "sum", "constant")
+MAX_TOKENS = 10
 
 
 def total(normalization: Normalization, responses: list[list[float]], cuts: list[int]) -> float:
@@ -20,14 +23,20 @@ def total(normalization: Normalization, responses: list[list[float]], cuts: list
     summed = 0.0
     for start, stop in pairwise([0, *cuts, len(responses)]):
         passed = responses[start:stop]
-        summed += sum(sum(tokens) * sequence_weight(normalization, len(tokens)) for tokens in passed if tokens)
-    return summed * batch_scale(normalization, [len(tokens) for tokens in responses])
+        summed += sum(sum(tokens) * token_weight(normalization, len(tokens)) for tokens in passed if tokens)
+    return summed * batch_scale(normalization, [len(tokens) for tokens in responses], MAX_TOKENS)
 
 
 def test_tokens_or_sequences_count_the_same() -> None:
     responses = [[1.0], [2.0, 4.0], [], [6.0, 6.0, 6.0]]
     assert total("token", responses, []) == pytest.approx((1 + 2 + 4 + 6 + 6 + 6) / 6)
     assert total("sequence", responses, []) == pytest.approx((1 + 3 + 0 + 6) / 4)
+
+
+def test_sums_by_response_or_by_the_longest_that_could_be() -> None:
+    responses = [[1.0], [2.0, 4.0], [], [6.0, 6.0, 6.0]]
+    assert total("sum", responses, []) == pytest.approx((1 + 6 + 0 + 18) / 4)
+    assert total("constant", responses, []) == pytest.approx((1 + 6 + 0 + 18) / (4 * MAX_TOKENS))
 
 
 @pytest.mark.parametrize("normalization", BOTH)
@@ -40,14 +49,14 @@ def test_an_empty_response_is_a_member_without_tokens(normalization: Normalizati
     assert loss == pytest.approx(1 / sqrt(2) / members, rel=1e-5)
 
 
-@pytest.mark.parametrize("normalization", BOTH)
+@pytest.mark.parametrize("normalization", ALL)
 @pytest.mark.parametrize("lengths", [[], [0], [0, 0, 0]])
 def test_without_tokens_there_is_nothing_to_scale(normalization: Normalization, lengths: list[int]) -> None:
-    assert batch_scale(normalization, lengths) == 0.0
+    assert batch_scale(normalization, lengths, MAX_TOKENS) == 0.0
 
 
 @given(
-    st.sampled_from(BOTH),
+    st.sampled_from(ALL),
     st.lists(st.lists(st.floats(-10, 10), max_size=10), min_size=1, max_size=8),
     st.data(),
 )

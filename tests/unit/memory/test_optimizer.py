@@ -74,7 +74,7 @@ def test_bf16_moves_where_bf16_alone_would_stand_still() -> None:
         weight.sum().backward()
         optimizer.step(gradients)
         gradients.clear()
-    assert float(weight[0] - 1e-4) == float(weight[0].detach()), "one update is below bf16's resolution"
+    assert float(weight[0].detach() - 1e-4) == float(weight[0].detach()), "one update is below bf16's resolution"
     assert weight.tolist() == [float(torch.tensor(1 - 60e-4).bfloat16())] * 4
 
 
