@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import random
 from math import sqrt
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollplex.algorithms.base import Scored, Settings
-from rollplex.algorithms.grpo import ALGORITHM, group_advantages
-from rollplex.algorithms.loss import TokenLoss, token_loss
+from rollplex.algorithms.grpo import group_advantages
 
 
 @pytest.mark.parametrize(
@@ -61,15 +58,3 @@ def test_advantages_are_centred_ordered_and_do_not_depend_on_the_order(
     places = list(range(len(rewards)))
     order.shuffle(places)
     assert group_advantages([rewards[i] for i in places]) == pytest.approx([found[i] for i in places], abs=1e-9)
-
-
-def loss_of(
-    logp: torch.Tensor,
-    behaviour: torch.Tensor,
-    advantage: torch.Tensor,
-    reference: torch.Tensor | None = None,
-    **settings: Any,
-) -> TokenLoss:
-    """GRPO's loss by token; clip low 0.2, high 0.3."""
-    scored = Scored(logp, behaviour, advantage, (logp.numel(),), reference)
-    return token_loss(ALGORITHM, scored, Settings(clip_low=0.2, clip_high=0.3, **settings))
