@@ -29,7 +29,7 @@ def mean_reward(
         while rollout.unfinished:
             for response in rollout.step():
                 prompt = prompts[response.prompt]
-                futures.append(rewards.submit(response.text, prompt.answer, prompt.row))
+                futures.append(rewards.submit(response.text, prompt.answer, prompt.row, len(response.token_ids)))
     except BaseException:
         rollout.abort_all()
         raise

@@ -98,7 +98,7 @@ class ScriptedRollout:
 class TextIsReward:
     """A reward pool whose score is the response's text."""
 
-    def submit(self, response_text: str, answer: Any, row: Any) -> Future[Score]:
+    def submit(self, response_text: str, answer: Any, row: Any, tokens: int) -> Future[Score]:
         future: Future[Score] = Future()
         future.set_result(Score(float(response_text), {}, None))
         return future

@@ -25,7 +25,6 @@ SMALLEST = {
 
 # One use of every line of the table: a line that is deleted there is deleted here.
 USES = {
-    "spec.reward.0.name": "iou",
     "spec.rollout.prefixFrom": "actor",
     "spec.schedule.decodeSMs": "32",
     "spec.parallelism.train.tensor": "2",
@@ -44,7 +43,7 @@ USES = {
 
 
 def test_table_and_uses_are_about_the_same_fields() -> None:
-    assert {path.replace("reward.0.", "reward.") for path in USES} == set(NOT_YET)
+    assert set(USES) == set(NOT_YET)
     assert set(NOT_YET) <= {path for path, _ in every_path(RollplexJob)}
 
 
@@ -64,11 +63,10 @@ def test_part_of_a_later_version_is_refused_by_train_only(path: str, value: str)
 
 
 def test_messages_say_what_to_do_instead() -> None:
-    document = with_overrides(SMALLEST, ["memory={budget: 1Gi, activations: offload}", "reward.0.name=numeric"])
+    document = with_overrides(SMALLEST, ["memory={budget: 1Gi, activations: offload}"])
     with pytest.raises(JobError) as caught:
         job_from(document, context="train", ranks=2)
     assert [str(fault) for fault in caught.value.faults] == [
-        'spec.reward.0.name: "numeric": not yet; use exact',
         "spec.memory.budget: not yet; leave it out",
         'spec.memory.activations: "offload": not yet; use auto or keep or recompute',
         "--ranks: 2: not yet; use 1",
@@ -81,7 +79,7 @@ def test_what_works_today_is_not_refused(value: str) -> None:
         f"algorithm.kl.estimator={value}",
         "memory={activations: recompute, optimizer: hbm}",
         "evaluation={data: v.jsonl, everySteps: 5, samples: 2, blankFrames: true}",
-        "rollout.replay=runs/a/rollouts",
+        "reward.0={name: iou, options: {kind: box}}",
         "precision=bf16",
         "schedule={mode: serial, sharePrefix: false, runAhead: 4, deterministic: true}",
         "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",

@@ -72,7 +72,7 @@ def pool(functions: Path) -> Iterator[RewardPool]:
 
 
 def score(pool: RewardPool, text: str, answer: Any = "red") -> Score:
-    return pool.submit(text, answer, {"bonus": 1}).result(timeout=20)
+    return pool.submit(text, answer, {"bonus": 1}, 7).result(timeout=20)
 
 
 def test_submit_sums_the_weighted_parts(pool: RewardPool) -> None:
@@ -111,7 +111,7 @@ def test_samples_of_a_step_submitted_off_the_main_thread_keep_their_own_scores(p
     scores: list[Score] = []
 
     def step() -> None:
-        futures = [pool.submit(text, "ok", {"bonus": 0}) for text in texts]
+        futures = [pool.submit(text, "ok", {"bonus": 0}, 1) for text in texts]
         scores.extend(future.result() for future in futures)
 
     started = time.monotonic()
@@ -134,7 +134,7 @@ def test_a_part_that_fails_for_every_sample_is_an_error(pool: RewardPool) -> Non
 def test_exact_alone_starts_no_process_and_is_ready_at_once() -> None:
     before = threading.active_count()
     pool = RewardPool([RewardSpec(name="exact", weight=3.0)], workers=2)
-    future = pool.submit("Red.", "red", {})
+    future = pool.submit("Red.", "red", {}, 1)
     assert future.done()
     assert future.result() == Score(3.0, {"exact": 1.0})
     assert threading.active_count() == before
@@ -142,7 +142,7 @@ def test_exact_alone_starts_no_process_and_is_ready_at_once() -> None:
 
 def test_two_parts_of_one_name_are_told_apart() -> None:
     pool = RewardPool([RewardSpec(name="exact"), RewardSpec(name="exact", weight=0.5)], workers=1)
-    assert pool.submit("red", "red", {}).result() == Score(1.5, {"exact": 1.0, "exact#2": 1.0})
+    assert pool.submit("red", "red", {}, 1).result() == Score(1.5, {"exact": 1.0, "exact#2": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,41 @@ def test_a_function_that_cannot_be_called_is_a_fault_of_the_job(
     assert "\n" not in str(caught.value)
 
 
-def test_a_named_reward_of_a_later_version_is_a_fault_of_the_job() -> None:
-    with pytest.raises(JobError, match=r"^spec.reward.0.name: iou: not yet; use exact$"):
-        RewardPool([RewardSpec(name="iou")], workers=1)
+@pytest.mark.parametrize(
+    ("name", "options", "answer", "right", "wrong", "reached"),
+    [
+        ("exact", {}, "red", "Red.", "blue", (1.0, 0.0)),
+        ("choice", {"choices": 4}, "B", "(b) red", "(A)", (1.0, 0.0)),
+        ("numeric", {"absolute": 0.5}, 3, "about 3.4", "4", (1.0, 0.0)),
+        ("iou", {"kind": "span"}, [0, 4], "[2, 4]", "[5, 6]", (0.5, 0.0)),
+        ("format", {"pattern": "<answer>.*</answer>"}, None, "<answer>x</answer>", "x", (1.0, 0.0)),
+        ("length", {"maxTokens": 8, "bufferTokens": 4}, None, "seven tokens", "any text of 7", (-0.75, -0.75)),
+    ],
+)
+def test_every_named_verifier_gets_its_options(
+    name: Any, options: dict[str, Any], answer: Any, right: str, wrong: str, reached: tuple[float, float]
+) -> None:
+    pool = RewardPool([RewardSpec(name=name, options=options, weight=2.0)], workers=1)
+    scores = [pool.submit(text, answer, {}, 7).result(timeout=60) for text in (right, wrong)]
+    pool.close()
+    assert scores == [Score(2.0 * value, {name: value}) for value in reached]
+
+
+def test_an_answer_that_a_verifier_cannot_read_is_counted_and_the_other_parts_stand() -> None:
+    pool = RewardPool([RewardSpec(name="numeric"), RewardSpec(name="exact")], workers=1)
+    got = pool.submit("red", "red", {}, 1).result()
+    assert (got.value, got.problem, got.parts) == (1.0, "error", {"numeric": 0.0, "exact": 1.0})
+    with pytest.raises(RewardError, match=r"reward numeric failed for all 2 samples .* answer 'red' has no number"):
+        refuse_if_all_failed([got, got])
+
+
+def test_a_pattern_without_end_is_killed_in_time() -> None:
+    spec = RewardSpec(name="format", options={"pattern": "(a+)+b"}, timeout_seconds=1.0)
+    pool = RewardPool([spec, RewardSpec(name="exact")], workers=1)
+    scores = [pool.submit(text, "ab", {}, 1) for text in ("a" * 64, "ab")]
+    assert scores[0].result(timeout=60).problem == "timeout"
+    assert scores[1].result(timeout=60) == Score(2.0, {"format": 1.0, "exact": 1.0})
+    pool.close()
 
 
 def test_importing_a_file_counts_against_no_samples_limit(tmp_path: Path) -> None:
@@ -175,6 +207,6 @@ def test_importing_a_file_counts_against_no_samples_limit(tmp_path: Path) -> Non
         "def f(response_text, answer, row):\n    time.sleep(1000 * (response_text == 'hang'))\n    return 1.0\n"
     )
     pool = RewardPool([RewardSpec(python=f"{tmp_path}/slow.py:f", timeout_seconds=0.5)], workers=1)
-    scores = [pool.submit(text, "", {}) for text in ("a", "hang", "b")]  # after the kill a new process imports again
+    scores = [pool.submit(text, "", {}, 1) for text in ("a", "hang", "b")]  # after the kill a new process imports again
     assert [score.result(timeout=20).problem for score in scores] == [None, "timeout", None]
     pool.close()

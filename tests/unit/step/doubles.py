@@ -76,7 +76,7 @@ class Rewards:
         self._score = score
         self._threads = ThreadPoolExecutor(threads) if threads else None
 
-    def submit(self, response_text: str, answer: Any, row: Any) -> Future[Score]:
+    def submit(self, response_text: str, answer: Any, row: Any, tokens: int) -> Future[Score]:
         if self._threads is not None:
             return self._threads.submit(self._scored, response_text)
         future: Future[Score] = Future()

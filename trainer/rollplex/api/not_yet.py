@@ -15,7 +15,6 @@ from rollplex.api.job import RollplexJob
 
 # Field -> the values that work today; none: leave the field out.
 NOT_YET: dict[str, tuple[str | int | bool, ...]] = {
-    "spec.reward.name": ("exact",),
     "spec.rollout.prefixFrom": ("engine",),
     "spec.schedule.decodeSMs": ("auto",),
     "spec.parallelism.train.tensor": (1,),

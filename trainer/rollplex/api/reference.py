@@ -11,6 +11,7 @@ from rollplex.api.base import Section
 from rollplex.api.fields import children, section_of
 from rollplex.api.job import JobSpec, Metadata
 from rollplex.api.not_yet import NOT_YET
+from rollplex.api.reward import OPTIONS
 from rollplex.api.rollout import REFUSED
 from rollplex.api.rules import RULES
 
@@ -64,6 +65,8 @@ def reference() -> str:
         note = "A list. " if get_origin(field.annotation) is tuple else ""
         note += "Required." if field.is_required() else "Optional."
         lines += ["", f"## spec.{alias}", "", f"{field.description} {note}", "", *_table(inner, f"spec.{alias}.")]
+        if alias == "reward":
+            lines += _reward_options()
     lines += ["", "## Directly below spec", "", *_HEAD, *plain]
     lines += ["", "## Refused in spec.rollout", "", "| key | why |", "| --- | --- |"]
     for why in dict.fromkeys(REFUSED.values()):
@@ -71,6 +74,13 @@ def reference() -> str:
     lines += ["", "## Rules between fields", "", "| rule | checked |", "| --- | --- |"]
     lines += [f"| {rule.check.__doc__} | {_SCOPES[rule.scope]} |" for rule in RULES]
     return "\n".join(lines) + "\n"
+
+
+def _reward_options() -> Iterator[str]:
+    """A table of options for each named verifier that has some."""
+    for name, section in OPTIONS.items():
+        if children(section):
+            yield from ("", f"Options of `{name}`:", "", *_table(section, ""))
 
 
 _HEAD = ("| field | type | default | bounds | meaning |", "| --- | --- | --- | --- | --- |")

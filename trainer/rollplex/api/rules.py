@@ -14,6 +14,12 @@ from rollplex.api.algorithm import OPTIONS
 from rollplex.api.errors import Fault
 from rollplex.api.job import JobSpec
 from rollplex.api.mounts import covering, files_of, mounts_of
+from rollplex.api.reward_rules import (
+    length_penalty_can_act,
+    replay_is_not_evaluated,
+    reward_is_named_or_python,
+    reward_options_are_its_own,
+)
 from rollplex.api.shapes import SHAPES
 
 Check = Callable[[JobSpec, int], Iterator[Fault]]
@@ -94,18 +100,6 @@ def columns_or_format(spec: JobSpec, _: int) -> Iterator[Fault]:
     """`data.columns` stands in the place of another `data.format`."""
     if spec.data.columns is not None and spec.data.format != "rollplex":
         yield Fault("spec.data.columns", f"columns by hand and format {spec.data.format} are both given; leave one out")
-
-
-def reward_is_named_or_python(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """Each reward has either `name` or `python`; `options` go with a named one."""
-    for index, reward in enumerate(spec.reward):
-        path = f"spec.reward.{index}"
-        if (reward.name is None) == (reward.python is None):
-            count = "neither" if reward.name is None else "both"
-            yield Fault(path, f"has {count} of name and python; give one: name: exact, or python: FILE.py:FUNCTION")
-        elif reward.options and (reward.python is not None or reward.name == "exact"):
-            which = "exact has none" if reward.name else "a function of yours holds its own"
-            yield Fault(f"{path}.options", f"would not be read, since {which}; leave them out")
 
 
 def per_sample_is_serial(spec: JobSpec, _: int) -> Iterator[Fault]:
@@ -266,6 +260,9 @@ RULES: tuple[Rule, ...] = (
     Rule(algorithm_takes_its_options, ("spec.algorithm", "spec.rollout.maxTokens")),
     Rule(columns_or_format, ("spec.data.columns", "spec.data.format")),
     Rule(reward_is_named_or_python, ("spec.reward",)),
+    Rule(reward_options_are_its_own, ("spec.reward",)),
+    Rule(length_penalty_can_act, ("spec.reward", "spec.rollout.maxTokens")),
+    Rule(replay_is_not_evaluated, ("spec.rollout.replay", "spec.evaluation")),
     Rule(per_sample_is_serial, ("spec.schedule.sharePrefix", "spec.schedule.mode")),
     Rule(one_tensor_divides_the_other, TENSORS),
     Rule(rollout_ranks_go_with_placement, _PLACEMENT),

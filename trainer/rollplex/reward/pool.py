@@ -1,13 +1,14 @@
 """Scores responses by a job's weighted sum of rewards, every call under a hard time limit.
 
-A function that does not return in time is killed, one that raises is caught: that part of the sample scores 0.0 and the
-sample is marked, while all other samples keep their scores. Where a part fails for *every* sample of a step, zeros
-would look like a bad policy rather than a bad reward, so :func:`refuse_if_all_failed` raises.
+A function that does not return in time is killed, one that raises (as a verifier does on an answer it cannot read) is
+caught: that part of the sample scores 0.0 and the sample is marked, while all other samples keep their scores. Where a
+part fails for *every* sample of a step, zeros would look like a bad policy rather than a bad reward, so
+:func:`refuse_if_all_failed` raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ from threading import Lock
 from typing import Any, Literal, Protocol
 
 from rollplex.api.errors import Fault, JobError
+from rollplex.api.reward import Options
 from rollplex.processes import CallTimeoutError, WorkerPool
-from rollplex.reward.exact import exact
 from rollplex.reward.function import call, check, load_all
+from rollplex.reward.named import needs_limit, verifier
+from rollplex.reward.text import AnswerError
 
 _CHECK_SECONDS = 120.0  # a reward's file may import a large library
 
@@ -36,6 +39,7 @@ class RewardPart(Protocol):
     def weight(self) -> float: ...
     @property
     def timeout_seconds(self) -> float: ...
+    def parsed_options(self) -> Options: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class RewardPool:
 
     Args:
         specs: the parts of the sum.
-        workers: processes for the parts that are the user's functions; with named rewards alone none is started.
+        workers: processes for the parts that may run without end (the user's functions and patterns); where there is
+            no such part none is started.
 
     Raises:
         JobError: a function's file or name is missing, its import fails, or it takes other arguments.
@@ -68,8 +73,10 @@ class RewardPool:
 
     def __init__(self, specs: Sequence[RewardPart], workers: int) -> None:
         self._parts = list(zip(_names(specs), specs, strict=True))
+        self._options = {name: spec.parsed_options() for name, spec in self._parts if spec.python is None}
         functions = [spec.python for spec in specs if spec.python]
-        self._pool = WorkerPool(workers, "reward", partial(load_all, functions)) if functions else None
+        limited = bool(functions) or any(map(needs_limit, self._options.values()))
+        self._pool = WorkerPool(workers, "reward", partial(load_all, functions)) if limited else None
         try:
             self._check()
         except BaseException:
@@ -85,23 +92,27 @@ class RewardPool:
                     self._pool.submit(check, spec.python, timeout=_CHECK_SECONDS).result()
                 except Exception as error:  # noqa: BLE001 (whatever it is, it is the job's)
                     faults.append(Fault(f"spec.reward.{index}.python", f"{spec.python}: {error}"))
-            elif spec.name != "exact":
-                faults.append(Fault(f"spec.reward.{index}.name", f"{spec.name}: not yet; use exact"))
         if faults:
             raise JobError(faults)
 
-    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any]) -> Future[Score]:
-        """Score one response; the future never fails, problems are in the score (cancelled if the pool is closed)."""
+    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any], tokens: int) -> Future[Score]:
+        """Score one response of ``tokens`` tokens; the future never fails, problems are in the score.
+
+        It is cancelled if the pool is closed.
+        """
         sample = _Sample(self._parts)
+        scoring: Callable[[], float]
         for name, spec in self._parts:
             if spec.python:
-                assert self._pool is not None
-                future = self._pool.submit(
-                    call, spec.python, response_text, answer, dict(row), timeout=spec.timeout_seconds
-                )
-                future.add_done_callback(partial(sample.finished, name))
+                scoring = partial(call, spec.python, response_text, answer, dict(row))
             else:
-                sample.add(name, exact(response_text, answer))
+                scoring = verifier(self._options[name], response_text, answer, tokens)
+                if not needs_limit(self._options[name]):
+                    sample.verified(name, scoring)
+                    continue
+            assert self._pool is not None
+            future = self._pool.submit(scoring, timeout=spec.timeout_seconds)
+            future.add_done_callback(partial(sample.finished, name))
         return sample.future
 
     def close(self) -> None:
@@ -138,8 +149,20 @@ class _Sample:
             return
         error = future.exception()
         if error is None:
-            self.add(name, future.result())
+            self._add(name, future.result())
             return
+        self._fail(name, error)
+
+    def verified(self, name: str, verifier: Callable[[], float]) -> None:
+        """Run a verifier here and now."""
+        try:
+            value = verifier()
+        except AnswerError as error:
+            self._fail(name, error)
+        else:
+            self._add(name, value)
+
+    def _fail(self, name: str, error: BaseException) -> None:
         with self._lock:
             if not isinstance(error, CallTimeoutError):
                 self._problem = "error"
@@ -147,9 +170,9 @@ class _Sample:
                 self._problem = "timeout"
             ours = type(error).__module__.startswith("rollplex.")
             self._details[name] = str(error) if ours else f"{type(error).__name__}: {error}"
-        self.add(name, 0.0)
+        self._add(name, 0.0)
 
-    def add(self, name: str, value: float) -> None:
+    def _add(self, name: str, value: float) -> None:
         with self._lock:
             self._values[name] = value
             complete = len(self._values) == len(self._weights)

@@ -20,12 +20,14 @@ from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
 from rollplex.step.work import Item, Kind, Progress, StepPlan, idle_items, waits
 
+_CHECK_SECONDS = 0.2  # between two looks at what nobody notifies the compute lane of
+
 
 class Rewards(Protocol):
     """What a step needs of a reward pool."""
 
-    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any]) -> Future[Score]:
-        """Score one response; the future may end on any thread."""
+    def submit(self, response_text: str, answer: Any, row: Mapping[str, Any], tokens: int) -> Future[Score]:
+        """Score one response of ``tokens`` tokens; the future may end on any thread."""
 
 
 @dataclass
@@ -52,8 +54,12 @@ class Executor:
         rewards: Rewards,
         timeline: Timeline,
         advantages: Callable[[Sequence[Outcome]], list[Advantage]],
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """``advantages`` answers outcomes of whole groups (of the batch, if the plan says so) one for one."""
+        """
+        ``advantages`` answers outcomes of whole groups (of the batch, if the plan says so) one for one. ``check`` is
+        called ahead of every item until the update, and while there is none: what it raises ends the step.
+        """
         self._plan = plan
         self._schedule = schedule
         self._prompts = prompts
@@ -61,6 +67,7 @@ class Executor:
         self._rewards = rewards
         self._timeline = timeline
         self._advantages = advantages
+        self._check = check
         self._changed = threading.Condition()
         self._progress = Progress(waits(plan))
         self._error: BaseException | None = None
@@ -120,6 +127,8 @@ class Executor:
                     raise self._error
                 if self._progress.done:
                     return None
+                if not self._progress.all_complete(Kind.UPDATE):  # it works in place: there is no way back from it
+                    self._check()
                 items = sorted(item for item in self._progress.ready if item.kind is Kind.ADVANTAGE)
                 items = items or self._schedule.next_pass(self._progress, self._compute.cost)
                 if items:
@@ -128,7 +137,7 @@ class Executor:
                     return items
                 idle = not self._decoding and self._progress.all_complete(Kind.DECODE, Kind.REWARD)
                 assert not idle, f"nothing may start and nobody will deliver: {sorted(self._progress.ready)[:5]}"
-                self._changed.wait()
+                self._changed.wait(_CHECK_SECONDS)
 
     def _advance(self, items: Sequence[Item]) -> None:
         with self._changed:
@@ -158,7 +167,7 @@ class Executor:
                 self._progress.start(Item(Kind.REWARD, *key))
                 self._changed.notify_all()
             prompt = self._prompts[response.prompt]
-            future = self._rewards.submit(response.text, prompt.answer, prompt.row)
+            future = self._rewards.submit(response.text, prompt.answer, prompt.row, len(response.token_ids))
             future.add_done_callback(partial(self._rewarded, key, time.perf_counter()))
 
     def _rewarded(self, key: tuple[int, int], start: float, future: Future[Score]) -> None:
