@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -31,6 +32,7 @@ class Setup:
     optimizer: Optimizer | None = None
     prompts: list[Prompt] = field(default_factory=lambda: make_prompts(tiny_shape()))
     group_size: int = GROUP
+    check: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.keep = Keep()
@@ -39,7 +41,7 @@ class Setup:
         spec = self.case.job().spec
         algorithm = spec.algorithm.model_copy(update={"group_size": self.group_size})
         spec = spec.model_copy(update={"algorithm": algorithm})
-        self.runner = StepRunner(spec, models, self.rollout, TextIsReward(), Timeline())
+        self.runner = StepRunner(spec, models, self.rollout, TextIsReward(), Timeline(), check=self.check)
 
     def run(self, step: int = 2) -> StepResult:
         return self.runner.run(step, self.prompts, Sampling())

@@ -106,20 +106,24 @@ def test_after_a_fault_of_compute_the_next_step_is_as_if_nothing_had_been(
     assert all(torch.equal(again[name], exact[name]) for name in exact)
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run_and_leaves_the_weights() -> None:
+def test_a_gradient_that_is_not_finite_skips_the_update_and_leaves_weights_and_moments() -> None:
     actor = random_policy(tiny_shape(), seed=0)
     gradients = Gradients(actor.named_parameters())
     spec = NO_KL.job(learningRate=0.1).spec
     before = weights(actor)
-    models = Models(actor, gradients, MasterAdamW(gradients, spec.training.optimizer))
+    optimizer = MasterAdamW(gradients, spec.training.optimizer)
+    models = Models(actor, gradients, optimizer)
     table = actor.language.embedding.word_embeddings.weight
     handle = table.register_hook(lambda gradient: gradient * math.nan)
     runner = StepRunner(spec, models, ScriptedRollout(make_responses()), TextIsReward(), Timeline())
-    with pytest.raises(RunStopped, match="step 2: the gradient norm is nan; the update was not applied"):
-        runner.run(2, make_prompts(actor.shape), Sampling())
+    updated = runner.run(2, make_prompts(actor.shape), Sampling()).updated
+    assert (updated.skipped, updated.nonfinite) == (True, True)
+    assert math.isnan(updated.grad_norm)
     assert_unchanged(actor, before)
+    assert optimizer.steps == 0
     handle.remove()
-    runner.run(3, make_prompts(actor.shape), Sampling())
+    updated = runner.run(3, make_prompts(actor.shape), Sampling()).updated
+    assert (updated.skipped, updated.nonfinite) == (False, False)
     assert not torch.equal(table, before["language.embedding.word_embeddings.weight"])
 
 
@@ -139,3 +143,29 @@ def test_a_fault_of_publish_reaches_the_caller() -> None:
     with pytest.raises(FaultError, match="publish"):
         setup.run()
     assert rollout.version == 1
+
+
+def test_a_dropped_step_leaves_the_weights_and_one_whose_update_has_begun_is_finished() -> None:
+    """What SIGTERM does: ``check`` raises from some moment on; after the update nothing asks it any more."""
+    asked = allowed = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > allowed:
+            raise FaultError
+
+    setup = Setup(check=check)
+    before = weights(setup.actor)
+    for some in (0, 1, 5):
+        asked, allowed = 0, some
+        with pytest.raises(FaultError):
+            setup.run()
+        assert_unchanged(setup.actor, before)
+        assert setup.keep.gradients == {}
+        assert setup.rollout.unfinished == 0
+    asked, allowed = 0, 10**9
+    setup.run()
+    allowed, asked = asked, 0  # as often as it was asked before the update
+    setup.run()
+    assert setup.keep.gradients

@@ -42,3 +42,11 @@ class StepFailed(Exception):  # noqa: N818 (said of a step, as RunStopped of a r
     """A step could not be finished (an engine that answers no more, a reward that always fails); a restart may help."""
 
     exit_code = 1
+
+
+class RunInterrupted(Exception):  # noqa: N818 (as RunStopped)
+    """The run was told to stop and has saved: ``exit_code`` is 130 (Ctrl-C) or 143 (SIGTERM)."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)

@@ -39,4 +39,13 @@ class TrainingSpec(Section):
         le=2**24,
     )
     seed: int = Field(1, description="Of data order, sampling and initialisation.", ge=0, le=2**32 - 1)
+    max_skipped_updates: int = Field(
+        3,
+        description=(
+            "A step whose loss or gradient is not finite leaves the weights alone; after so many in a row the run stops "
+            "(exit code 3). Their rollouts are kept for replay."
+        ),
+        ge=1,
+        le=1000000,
+    )
     optimizer: OptimizerSpec = Field(default_factory=OptimizerSpec, description="The update.")

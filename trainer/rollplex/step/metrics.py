@@ -40,6 +40,7 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
         "grad/norm": updated.grad_norm,
         "learning_rate": updated.learning_rate,
         "update/skipped": int(updated.skipped),
+        "update/nonfinite": int(updated.nonfinite),
         "response/tokens_mean": fmean(lengths),
         "response/tokens_max": max(lengths),
         "response/stopped_share": fmean(response.finish == "stop" for response in result.responses.values()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,7 +12,6 @@ import torch
 from rollplex.algorithms.base import Advantage, Outcome
 from rollplex.algorithms.choose import chosen
 from rollplex.algorithms.normalization import batch_scale
-from rollplex.api.errors import RunStopped
 from rollplex.api.job import JobSpec
 from rollplex.batch import Prompt, Response
 from rollplex.memory.gradients import Gradients
@@ -52,12 +52,17 @@ class Models:
 
 @dataclass
 class Updated:
-    """What the update did; ``scale`` is the batch's denominator, already applied. 0 tokens: the update was skipped."""
+    """What the update did; ``scale`` is the batch's denominator, already applied.
+
+    ``skipped``: the weights are as before, since there was nothing to learn from or (``nonfinite``) loss or gradient
+    was no number.
+    """
 
     scale: float = 0.0
     grad_norm: float = 0.0
     learning_rate: float = 0.0
     skipped: bool = False
+    nonfinite: bool = False
 
 
 @dataclass
@@ -91,8 +96,12 @@ class StepRunner:
         timeline: Timeline,
         *,
         skip: bool = True,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """``skip`` False: groups without a loss are computed all the same (a benchmark measures the work)."""
+        """
+        ``skip`` False: groups without a loss are computed all the same (a benchmark measures the work). ``check`` is
+        called again and again until the update begins; what it raises gives the step up.
+        """
         self._spec = spec
         self._models = models
         self._rollout = rollout
@@ -104,13 +113,22 @@ class StepRunner:
         # zero advantages leave nothing in the loss, unless a KL or a teacher does
         self._skip_zero = skip and self._settings.kl_coefficient == 0 and self._algorithm.scope != "none"
         self._skip = skip
+        self._check = check
         self._parity_due = False
 
-    def run(self, step: int, prompts: Sequence[Prompt], sampling: Sampling, mode: str | None = None) -> StepResult:
-        """Run a step; ``mode`` overrides the job's schedule.
+    def run(
+        self,
+        step: int,
+        prompts: Sequence[Prompt],
+        sampling: Sampling,
+        mode: str | None = None,
+        *,
+        prove_parity: bool = False,
+    ) -> StepResult:
+        """Run a step; ``mode`` overrides the job's schedule, ``prove_parity`` compares logprobs at any step.
 
         Raises:
-            RunStopped: parity is broken or a gradient is not finite; the weights are still those of the step before.
+            RunStopped: parity is broken; the weights are still those of the step before.
         """
         spec, models = self._spec, self._models
         plan = self._plan(prompts)
@@ -119,8 +137,9 @@ class StepRunner:
         )
         executor = Executor(
             plan, self._schedule(mode, len(plan.units)), prompts, compute, self._rollout, self._rewards, self._timeline,
-            self._advantages,
+            self._advantages, self._check,
         )  # fmt: skip
+        self._parity_due |= prove_parity
         version = self._rollout.version
         updated = Updated()
         models.gradients.clear()
@@ -201,9 +220,9 @@ class StepRunner:
             precision = next(self._models.actor.parameters()).dtype
             compute.parity.enforce(step, precision, prompts, executor.state.responses, self._rollout)
         self._rollout.retire()
-        self._update(step, prompts, executor.state, updated)
+        self._update(prompts, executor.state, compute.sums.loss, updated)
 
-    def _update(self, step: int, prompts: Sequence[Prompt], state: StepState, updated: Updated) -> None:
+    def _update(self, prompts: Sequence[Prompt], state: StepState, loss: float, updated: Updated) -> None:
         gradients = self._models.gradients
         lengths = [len(r.token_ids) for (group, _), r in state.responses.items() if group not in state.filtered]
         updated.scale = batch_scale(self._settings.normalization, lengths, self._settings.max_tokens)
@@ -212,8 +231,9 @@ class StepRunner:
             return
         self._fill_skipped(prompts, state)
         updated.grad_norm = gradients.norm() * updated.scale
-        if not torch.isfinite(torch.tensor(updated.grad_norm)):
-            raise RunStopped(f"step {step}: the gradient norm is {updated.grad_norm}; the update was not applied")
+        if not (math.isfinite(updated.grad_norm) and math.isfinite(loss)):
+            updated.skipped = updated.nonfinite = True
+            return
         # as torch.nn.utils.clip_grad_norm_
         clip = min(1.0, self._spec.training.optimizer.max_grad_norm / (updated.grad_norm + 1e-6))
         gradients.scale_(updated.scale * clip)

@@ -70,8 +70,9 @@ KEYS: tuple[Key, ...] = (
     Key(
         "update/skipped",
         "count",
-        "1 if the step had nothing to learn from (no response token) and left the weights alone.",
+        "1 if the step left the weights alone: nothing to learn from (no response token), or not finite.",
     ),
+    Key("update/nonfinite", "count", "1 if the step's loss or gradient was not finite; nonfinite/ keeps its rollouts."),
     Key("response/tokens_mean", "tokens", "Mean tokens of a response."),
     Key("response/tokens_max", "tokens", "Tokens of the longest response."),
     Key(
@@ -103,7 +104,16 @@ KEYS: tuple[Key, ...] = (
         "Negative: overlapping cost time. Absent while the run has not yet measured the same work alone.",
     ),
     *(Key(f"seconds/phase/{kind}", "s", f"Compute lane: {_PHASES[kind]}.") for kind in COMPUTE_KINDS),
-    Key("schedule/mode", "name", "Schedule of this step: serial, overlap or stream. A run's first step is serial."),
+    Key(
+        "schedule/mode",
+        "name",
+        "Schedule of this step: serial, overlap or stream. The first step of a start or resume is serial.",
+    ),
+    Key(
+        "seconds/checkpoint",
+        "s",
+        "What the run waited for to save this step: the copy to host memory and the end of the save before.",
+    ),
     Key("rollout/stalled", "count", "Requests that the engine left without a token for longer than the stall limit."),
     Key("weights/version", "count", "Version of the weights that this step's rollout, reference and actor work read."),
     Key("data/skipped", "count", "Samples skipped since the run began (unreadable, too long); the log names each."),

@@ -1,0 +1,65 @@
+"""Ctrl-C and SIGTERM while steps run.
+
+Ctrl-C lets the step in flight finish; a second one ends the process at once, as Python does it. SIGTERM (a pod that is
+evicted) drops the step in flight, unless its update has begun: that works in place and cannot be taken back. Either
+way the run saves before it ends. The handlers only set flags; the trainer looks at them where it is safe to stop.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class StepDropped(Exception):  # noqa: N818 (not an error)
+    """The step in flight is given up: SIGTERM came before its update."""
+
+
+class Stop:
+    """What the run was told. ``say`` gets a line when a signal arrives."""
+
+    def __init__(self, say: Callable[[str], object] = lambda line: None) -> None:
+        self._say = say
+        self._interrupted = False
+        self._terminated = False
+
+    @property
+    def exit_code(self) -> int | None:
+        """143 after SIGTERM, 130 after Ctrl-C, None while nobody wants the run to end."""
+        return 143 if self._terminated else 130 if self._interrupted else None
+
+    def check(self) -> None:
+        """Called between pieces of work that can be given up; raises StepDropped after SIGTERM."""
+        if self._terminated:
+            raise StepDropped
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handle both signals inside; only in the main thread. A signal that is ignored (nohup) stays so."""
+        handlers: dict[int, Callable[[int, FrameType | None], None]] = {
+            signal.SIGINT: self._interrupt,
+            signal.SIGTERM: self._terminate,
+        }
+        before: dict[int, Any] = {}
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = True
+        self._say("Ctrl-C: finishing the step, then saving; again to stop at once")
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        if not self._terminated:
+            self._terminated = True
+            self._say("SIGTERM: saving the last finished step")
