@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +45,34 @@ def unmet(requirements: list[str]) -> list[str]:
         if not requirement.specifier.contains(LOCK.get(canonicalize_name(requirement.name), ""), prereleases=True)
         or canonicalize_name(requirement.name) not in LOCK
     ]
+
+
+def imported(folder: str) -> set[str]:
+    """Top-level names that the modules below a folder import, wherever in them."""
+    names: set[str] = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names.add(node.module)
+    return {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize(
+    ("folder", "own", "extras"),
+    [("trainer", {"rollplex"}, ("train",)), ("tests", {"rollplex", "tests"}, ("train", "dev"))],
+)
+def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple[str, ...]) -> None:
+    lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
+    asked = {canonicalize_name(Requirement(text).name) for part in lists for text in part} | ENGINES.keys()
+    distributions = importlib.metadata.packages_distributions()
+    missing = {
+        name
+        for name in imported(folder) - own
+        if asked.isdisjoint(canonicalize_name(distribution) for distribution in distributions.get(name, []))
+    }
+    assert missing == set(), "put it into pyproject.toml, then: make lock"
 
 
 def test_lock_has_what_rollplex_asks_for() -> None:
