@@ -217,25 +217,17 @@ def test_a_pack_takes_what_fits_and_a_large_unit_goes_alone() -> None:
         assert found == packs, budget
 
 
-def test_backwards_go_first_and_stream_prefers_suffixes_to_prefixes() -> None:
-    """What frees memory goes before what takes it."""
-    plan = plan_step(
-        [make_prompt("a", 3), make_prompt("b", 3)],
-        1,
-        share_prefix=True,
-        reference=False,
-        frozen_tower=True,
-        shared_tower=True,
-    )
-    for mode, third in (("stream", Kind.ACTOR_SUFFIX), ("overlap", Kind.ACTOR_PREFIX)):
-        progress, schedule = Progress(waits(plan)), Schedule(mode, run_ahead=2, pack_tokens=1)
-        decoded(progress, 0, 1)
-        decoded(progress, 1, 1)
-        order = [item.kind for item in run_all_that_may_start(progress, schedule)]
-        assert order[:2] == [Kind.ACTOR_PREFIX, third]
-        for at, kind in enumerate(order):
-            if kind is Kind.ACTOR_SUFFIX:
-                assert order[at + 1] is Kind.PREFIX_BACKWARD
+@pytest.mark.parametrize("mode", ["serial", "overlap", "stream"])
+def test_backwards_go_first_then_prefixes_that_may(mode: str) -> None:
+    """What frees memory goes before what takes it; suffixes wait for prefixes that ``runAhead`` lets start."""
+    prompts = [make_prompt("a", 3), make_prompt("b", 3), make_prompt("c", 3)]
+    plan = plan_step(prompts, 1, share_prefix=True, reference=False, frozen_tower=True, shared_tower=True)
+    progress, schedule = Progress(waits(plan)), Schedule(mode, run_ahead=2, pack_tokens=1)
+    for group in range(3):
+        decoded(progress, group, 1)
+    order = [item.kind for item in run_all_that_may_start(progress, schedule)]
+    one = [Kind.ACTOR_SUFFIX, Kind.PREFIX_BACKWARD]
+    assert order[:9] == [Kind.ACTOR_PREFIX, Kind.ACTOR_PREFIX, *one, Kind.ACTOR_PREFIX, *one, *one]
 
 
 def test_scheduling_a_large_step_costs_little() -> None:

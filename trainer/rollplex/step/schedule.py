@@ -61,18 +61,12 @@ class Schedule:
         return True
 
     def priority(self, item: Item) -> tuple[int, str, int, str]:
-        """Smaller goes first: backwards, which free memory; then the phases, in ``stream`` suffixes before prefixes.
+        """Smaller goes first: backwards, which free memory; then prefixes, as far as ``run_ahead`` lets them; suffixes.
 
-        Then kind by kind in unit order; as plain values, since thousands of items may be compared for every pass.
+        Prefixes wait for nobody, and suffixes that were kept waiting for them share larger packs. Then kind by kind in
+        unit order; as plain values, since thousands of items may be compared for every pass.
         """
-        return (self._rank(item.kind), item.kind.value, item.index, item.media)
-
-    def _rank(self, kind: Kind) -> int:
-        if kind in BACKWARDS:
-            return 0
-        if kind in SUFFIXES:
-            return 1 if self.mode == "stream" else 4
-        return 2 if kind in (Kind.ENCODE, Kind.REF_PREFIX) else 3
+        return (_rank(item.kind), item.kind.value, item.index, item.media)
 
     def next_pass(self, progress: Progress, cost: Callable[[Item], int]) -> list[Item]:
         """The item to start now, with further suffixes of its kind up to ``pack_tokens``; empty: nothing may start."""
@@ -90,3 +84,11 @@ class Schedule:
                 chosen.append(item)
                 room -= cost(item)
         return chosen
+
+
+def _rank(kind: Kind) -> int:
+    if kind in BACKWARDS:
+        return 0
+    if kind in SUFFIXES:
+        return 3
+    return 1 if kind in (Kind.ENCODE, Kind.REF_PREFIX) else 2
