@@ -144,7 +144,7 @@ def test_the_learning_rate_warms_up(warmup: int, rates: list[float]) -> None:
     gradients = Gradients([("w", weight)])
     optimizer = MasterAdamW(gradients, given)
     weight.sum().backward()
-    at = [(optimizer.step(gradients), float(weight)) for _ in range(5)]
+    at = [(optimizer.step(gradients), weight.item()) for _ in range(5)]
     assert [rate for rate, _ in at] == rates
     # under a constant gradient Adam moves by the learning rate
     moved = [
