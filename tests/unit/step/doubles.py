@@ -122,6 +122,6 @@ class Watched:
                 elif need.kind is Kind.ADVANTAGE:
                     assert need.index in self.advantages, f"{item} before {need}"
                 else:
-                    assert need in self.ran, f"{item} before {need}"
+                    assert need in self.ran or need in self.dropped, f"{item} before {need}"
         self.ran += items
         return len(items)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from hypothesis import strategies as st
@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from rollplex.batch import Media, Prompt
 from rollplex.step.plan import plan_step
 from rollplex.step.schedule import Schedule
-from rollplex.step.work import ACTOR_MEDIA, REFERENCE_MEDIA, SHARED_MEDIA, Item, Kind, Progress, StepPlan, waits
+from rollplex.step.work import (
+    ACTOR_MEDIA,
+    REFERENCE_MEDIA,
+    SHARED_MEDIA,
+    Item,
+    Kind,
+    Progress,
+    StepPlan,
+    idle_items,
+    waits,
+)
 
 
 def make_media(content: int) -> Media:
@@ -74,7 +84,8 @@ def is_actor_work(item: Item) -> bool:
 class Play:
     """Plays a step under a schedule: the compute lane does one pass at a time, decodes and rewards end in any order.
 
-    ``on_start`` sees each pass with the progress at its start. ``passes`` are the passes in their order.
+    ``on_start`` sees each pass with the progress at its start. ``passes`` are the passes in their order. Groups in
+    ``idle`` turn out to have no loss once their advantages are known; ``skipped`` is what then was left out.
     """
 
     def __init__(
@@ -84,7 +95,11 @@ class Play:
         order: random.Random,
         cost: Callable[[Item], int],
         on_start: Callable[[list[Item], Play], None] = lambda items, play: None,
+        idle: Collection[int] = (),
     ) -> None:
+        self._idle = set(idle)
+        self._known_idle: set[int] = set()
+        self.skipped: set[Item] = set()
         self.plan = plan
         self.progress = Progress(waits(plan))
         self.passes: list[list[Item]] = []
@@ -117,6 +132,12 @@ class Play:
     def _finish(self, item: Item) -> None:
         self.progress.complete(item)
         self.complete.add(item)
+        if item.kind is Kind.ADVANTAGE and item.index in self._idle:
+            self._known_idle.add(item.index)
+            left_out = idle_items(self.plan, self._known_idle) & waits(self.plan).keys() - self.complete
+            self.progress.skip(left_out)
+            self.skipped |= left_out
+            self.complete |= left_out
         if item.kind is Kind.DECODE:
             reward = Item(Kind.REWARD, item.index, item.sample)
             self.progress.start(reward)
