@@ -142,7 +142,15 @@ def text(count: int, seed: int) -> list[int]:
 def hf_logprobs(
     model: Qwen2_5_VLForConditionalGeneration, item: Prompt, response: Sequence[int], temperature: float
 ) -> torch.Tensor:
-    """Log probabilities [R] of a response by one full pass of transformers, with our position ids.
+    """Log probabilities [R] of a response by one full pass of transformers, with our position ids."""
+    chosen = hf_distributions(model, item, response, temperature).gather(-1, torch.tensor(response)[:, None])
+    return chosen[:, 0]
+
+
+def hf_distributions(
+    model: Qwen2_5_VLForConditionalGeneration, item: Prompt, response: Sequence[int], temperature: float
+) -> torch.Tensor:
+    """Log probabilities [R, vocabulary] of every token at every place of a response.
 
     Features are scattered here: transformers would take a sampled placeholder id for a missing image.
     """
@@ -156,5 +164,5 @@ def hf_logprobs(
     positions = torch.cat([item.positions, following], dim=1)[:, None]
     out = model.model.language_model(inputs_embeds=hidden[None], position_ids=positions, use_cache=False)
     logits = model.lm_head(out.last_hidden_state[0, start - 1 : -1]).float() / temperature
-    chosen: torch.Tensor = logits.log_softmax(-1).gather(-1, torch.tensor(response)[:, None])[:, 0]
-    return chosen
+    distributions: torch.Tensor = logits.log_softmax(-1)
+    return distributions

@@ -2,139 +2,158 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-
-import torch
-
-from rollplex import setup
-from rollplex.api.errors import JobError, StepFailed
-from rollplex.api.job import JobSpec, RollplexJob
-from rollplex.api.load import resolved_yaml
-from rollplex.batch import Prompt
-from rollplex.data.columns import columns_of
-from rollplex.data.dataset import read_rows
-from rollplex.data.loader import Loader
-from rollplex.data.reader import Reader
-from rollplex.evaluation import blanked, mean_reward
-from rollplex.reward.pool import RewardError, RewardPool, refuse_if_all_failed
-from rollplex.rollout.protocol import Rollout, SampleError, Sampling
+from rollplex.api.errors import RunInterrupted, RunStopped, StepFailed
+from rollplex.api.job import RollplexJob
+from rollplex.checkpoint.place import Place
+from rollplex.checkpoint.saver import Committed, SaveError
+from rollplex.data.loader import PromptBatch
+from rollplex.evaluation import evaluate, is_due
+from rollplex.parts import Trainer, open_trainer, read_input
+from rollplex.resume import find_checkpoint
+from rollplex.reward.pool import RewardError
+from rollplex.rollout.protocol import SampleError
 from rollplex.rollout.replay import ReplayError, save_rollouts
 from rollplex.rollout.stall import StallError
 from rollplex.step.metrics import Metrics, step_metrics
-from rollplex.step.runner import StepResult, StepRunner
-from rollplex.step.timeline import Timeline, Yardstick
+from rollplex.step.runner import StepResult
+from rollplex.step.timeline import Yardstick
+from rollplex.stopping import Stop, StepDropped
 from rollplex.telemetry.progress import Progress
-from rollplex.telemetry.run import RunFolder
-
-RUNS = Path("runs")
 
 
-@dataclass
-class Trainer:
-    """The parts of a run."""
-
-    spec: JobSpec
-    sampling: Sampling
-    loader: Loader
-    held_out: list[Prompt]
-    rollout: Rollout
-    rewards: RewardPool
-    runner: StepRunner
-
-
-def train(job: RollplexJob, name: str | None = None) -> None:
-    """Train a job on this machine; leaves ``runs/<name>``.
+def train(job: RollplexJob, name: str | None = None, fresh: bool = False) -> None:
+    """Train a job on this machine, from its newest checkpoint where there is one; leaves ``runs/<name>``.
 
     Args:
         job: valid for ``context="train"``.
         name: of the run folder; the job's name by default.
+        fresh: start anew; an earlier run is moved aside.
 
     Raises:
-        JobError: something that the job points at cannot be used; found before an engine starts.
-        RunStopped: parity is broken or a gradient is not finite.
-        StepFailed: a step could not be finished.
+        JobError: something that the job points at cannot be used, or it has changed since the checkpoint; found before
+            an engine starts.
+        RunStopped: parity is broken, or too many updates in a row were not finite.
+        RunInterrupted: by a signal, after saving.
+        StepFailed: a step could not be finished, or a checkpoint not be saved.
     """
-    with Progress(job.spec.training.steps) as progress, open_trainer(job, progress) as (trainer, resolved):
-        tensorboard = job.spec.tracking.tensorboard
-        folder = _run_folder(name or job.metadata.name, resolved, tensorboard, progress)
-        with folder:
-            run(trainer, folder, progress)
-        progress.say(f"{folder.path}: metrics.jsonl, lanes.png, trace.json")
+    place = Place.of_job(job.spec, name or job.metadata.name)
+    with Progress(job.spec.training.steps) as progress:
+        found = None if fresh else find_checkpoint(place, progress.say)
+        given = read_input(job, place, found, progress)
+        if given.finished:
+            progress.say(
+                f"{place.run}: finished, step {given.start.step} of {job.spec.training.steps} is reached; "
+                "a larger training.steps goes on, --fresh starts anew"
+            )
+            return
+        stop = Stop(progress.say)
+        with open_trainer(given, stop, progress) as trainer, stop.listening():
+            run(trainer, progress)
+        progress.say(f"{place.run}: metrics.jsonl, lanes.png, trace.json, checkpoints in {place.checkpoints}")
 
 
-def run(trainer: Trainer, folder: RunFolder, progress: Progress) -> None:
-    """The loop of optimizer steps."""
-    spec, yardstick = trainer.spec, Yardstick()
-    trainer.rollout.publish()
-    for step in range(1, spec.training.steps + 1):
+def run(trainer: Trainer, progress: Progress) -> None:
+    """The loop of optimizer steps, and the save at whatever ends it."""
+    yardstick, last = Yardstick(), trainer.spec.training.steps
+    try:
+        trainer.rollout.publish()
+        while trainer.at.step < last and trainer.stop.exit_code is None:
+            _step(trainer, yardstick, progress)
+    except StepDropped:
+        pass
+    except (RunStopped, StepFailed):
+        _save(trainer)  # the steps before were not in vain
+        raise
+    _save(trainer)
+    if trainer.at.step < last:
+        code = trainer.stop.exit_code
+        assert code is not None
+        raise RunInterrupted(code, f"saved after step {trainer.at.step} of {last}; the same command goes on from there")
+
+
+def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
+    step = trainer.at.step + 1
+    # a process's first step runs phase by phase: it measures what work costs alone, and proves parity before anything
+    # else. The mathematics is the same under every schedule, so a resumed run is the same as one that went on.
+    first = trainer.at is trainer.start
+    try:
         batch = trainer.loader.batch(step)
-        # the first step runs phase by phase: it measures what work costs alone, and proves parity before anything else
-        try:
-            result = trainer.runner.run(step, batch.prompts, trainer.sampling, mode="serial" if step == 1 else None)
-            refuse_if_all_failed(list(result.scores.values()))
-        except (StallError, SampleError, ReplayError, RewardError) as error:
-            raise StepFailed(f"step {step}: {error}") from error
-        yardstick.observe(result.timeline)
-        save_rollouts(folder.rollouts, step, result.prompts, result.responses.values(), _rewards(result))
-        metrics = step_metrics(result, yardstick)
-        metrics |= trainer.loader.metrics()
-        metrics["rollout/stalled"] = trainer.rollout.stalled
+        result = trainer.runner.run(
+            step, batch.prompts, trainer.sampling, mode="serial" if first else None, prove_parity=first
+        )
+    except (StallError, SampleError, ReplayError, RewardError) as error:
+        raise StepFailed(f"step {step}: {error}") from error
+    yardstick.observe(result.timeline)
+    save_rollouts(trainer.folder.rollouts, step, result.prompts, result.responses.values(), _rewards(result))
+    metrics = step_metrics(result, yardstick)
+    metrics |= trainer.loader.metrics()
+    metrics["rollout/stalled"] = trainer.rollout.stalled
+    try:
         metrics |= _evaluate(trainer, step)
-        progress.step(folder.write_step(metrics, result.timeline))
+    finally:  # whatever becomes of the evaluation, the weights are those after this step
+        _commit(trainer, batch, result, metrics, progress)
+    _refuse_nonfinite(trainer)
+
+
+def _evaluate(trainer: Trainer, step: int) -> Metrics:
+    """Held-out rewards where this step is due for them; a SIGTERM gives them up."""
+    spec = trainer.spec.evaluation
+    if spec is None or not is_due(spec, step, trainer.spec.training.steps):
+        return {}
+    try:
+        return evaluate(trainer.rollout, trainer.rewards, trainer.held_out, spec, trainer.sampling, trainer.stop.check)
+    except (StallError, SampleError, RewardError) as error:
+        raise StepFailed(f"evaluation after step {step}: {error}") from error
+
+
+def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: Metrics, progress: Progress) -> None:
+    """From here on the step counts: its row is written, and a checkpoint begun where one is due."""
+    nonfinite = trainer.at.nonfinite_in_a_row
+    if result.updated.nonfinite:
+        nonfinite += 1
+        rollouts = result.responses.values()
+        save_rollouts(trainer.folder.nonfinite, result.step, result.prompts, rollouts, _rewards(result))
+    elif not result.updated.skipped:
+        nonfinite = 0
+    score = metrics.get("eval/reward/mean")
+    trainer.at = Committed(
+        step=result.step,
+        position=batch.position,
+        skipped_rows=dict(trainer.loader.skipped),
+        weights_version=result.weights_version,
+        nonfinite_in_a_row=nonfinite,
+        score=None if score is None else float(score),
+    )
+    due = trainer.saver.due(trainer.at)
+    try:
+        if due:
+            metrics["seconds/checkpoint"] = trainer.saver.copy(trainer.at)
+    except SaveError as error:
+        raise StepFailed(str(error)) from error
+    finally:
+        progress.step(trainer.folder.write_step(metrics, result.timeline))
+    if due:
+        trainer.folder.sync()
+        trainer.saver.start()
+
+
+def _refuse_nonfinite(trainer: Trainer) -> None:
+    count, limit = trainer.at.nonfinite_in_a_row, trainer.spec.training.max_skipped_updates
+    if count >= limit:
+        raise RunStopped(
+            f"step {trainer.at.step}: loss or gradient was not finite in {count} steps in a row "
+            f"(training.maxSkippedUpdates {limit}); no update was applied, {trainer.folder.nonfinite} has their rollouts "
+            "for rollout.replay; a smaller learning rate or maxGradNorm before them is the usual way out"
+        )
+
+
+def _save(trainer: Trainer) -> None:
+    try:
+        trainer.folder.sync()
+        trainer.saver.save(trainer.at)
+    except SaveError as error:
+        raise StepFailed(str(error)) from error
 
 
 def _rewards(result: StepResult) -> dict[tuple[int, int], float]:
     return {key: score.value for key, score in result.scores.items()}
-
-
-def _evaluate(trainer: Trainer, step: int) -> Metrics:
-    """Held-out rewards where this step is due for them."""
-    spec = trainer.spec.evaluation
-    if spec is None or not (step % spec.every_steps == 0 or step == trainer.spec.training.steps):
-        return {}
-
-    def score(prompts: list[Prompt]) -> float:
-        return mean_reward(trainer.rollout, trainer.rewards, prompts, spec.samples, trainer.sampling)
-
-    metrics: Metrics = {"eval/reward/mean": score(trainer.held_out)}
-    if spec.blank_frames:
-        metrics["eval/blank/reward/mean"] = score([blanked(prompt) for prompt in trainer.held_out])
-    return metrics
-
-
-@contextmanager
-def open_trainer(job: RollplexJob, progress: Progress) -> Iterator[tuple[Trainer, RollplexJob]]:
-    """Build a run's parts, what can be wrong first and the engine last; also yields the job with its stop ids."""
-    with ExitStack() as stack:
-        with progress.phase("reading the data"):
-            columns = columns_of(job.spec.data)
-            rows = read_rows(job.spec.data.train, "spec.data.train", columns)
-            evaluation = job.spec.evaluation
-            held_out_rows = read_rows(evaluation.data, "spec.evaluation.data", columns) if evaluation else []
-            torch.manual_seed(job.spec.training.seed)
-            job = setup.with_stop_ids(job, setup.model_shape(job.spec))
-            spec = job.spec
-            reader = Reader(spec.model.path, spec.data)
-            stack.callback(reader.close)
-            loader = Loader(reader, rows, prompts_per_step=spec.training.prompts_per_step, seed=spec.training.seed)
-            loader.check()
-            held_out = reader.read_all(held_out_rows, "spec.evaluation.data") if held_out_rows else []
-            rewards = RewardPool(spec.reward, workers=2)
-            stack.callback(rewards.close)
-        with progress.phase("loading the model"):
-            models = setup.build_models(spec)
-        with progress.phase("starting the rollout engine"):
-            rollout = setup.build_rollout(spec, models)
-            stack.callback(rollout.close)
-        runner = StepRunner(spec, models, rollout, rewards, Timeline())
-        yield Trainer(spec, setup.sampling(spec), loader, held_out, rollout, rewards, runner), job
-
-
-def _run_folder(name: str, job: RollplexJob, tensorboard: bool, progress: Progress) -> RunFolder:
-    try:
-        return RunFolder.create(RUNS, name, resolved_yaml(job), tensorboard=tensorboard, say=progress.say)
-    except ValueError as error:
-        raise JobError.at("--name", str(error)) from None

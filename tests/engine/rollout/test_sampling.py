@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from rollplex.batch import Prompt
 from rollplex.rollout.protocol import RetiredError, SampleError, Sampling
 from tests.engine.conftest import Rig
 from tests.engine.rollout.helpers import run
-from tests.engine.tiny import medium, prompt, text
+from tests.engine.tiny import hf_distributions, hf_twin, medium, prompt, text
 
 
 def question(rig: Rig, seed: int = 0, words: int = 70) -> Prompt:
@@ -134,6 +135,24 @@ def test_folders_end_of_text_does_not_stop(rig: Rig) -> None:
     responses = run(rig.engine, [question(rig)], 8, Sampling(max_tokens=12))
     assert any(eos in r.token_ids[:-1] for r in responses)
     assert {len(r.token_ids) for r in responses} == {12}
+
+
+def test_greedy_takes_the_likeliest_token_each_time(rig: Rig) -> None:
+    """By transformers' own pass; the temperature, the step and so the seed change nothing."""
+    video = medium("video", (4, 8, 8), 3, rig.shape, seconds=0.5)
+    prompts = [question(rig), prompt("video", rig.shape, [video, text(10, 1)])]
+    greedy = Sampling(temperature=2.0, max_tokens=8, greedy=True)
+    responses = run(rig.engine, prompts, 1, greedy)
+    twin = hf_twin(rig.policy)
+    for item, response in zip(prompts, responses, strict=True):
+        likeliest = hf_distributions(twin, item, response.token_ids, 1.0).argmax(-1)
+        assert response.token_ids == tuple(likeliest.tolist())
+        assert all(-10 < logprob < 0 for logprob in response.logprobs)
+    again = run(rig.engine, prompts, 1, replace(greedy, temperature=0.5), step=9)
+    assert [r.token_ids for r in again] == [r.token_ids for r in responses]
+    with pytest.raises(ValueError, match="one response a prompt, not 4"):
+        rig.engine.submit(0, prompts, 4, greedy)
+    assert rig.engine.unfinished == 0
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 import yaml
 
 from rollplex.api.load import load_job
+from rollplex.rollout.replay import read_rollouts
 from rollplex.train import train
 from tests.engine.train.conftest import STEPS, Run, read_run
 
@@ -62,7 +64,30 @@ def test_prefix_is_counted_once_per_group(trained: Run) -> None:
 
 def test_held_out_set_is_scored_with_and_without_frames(trained: Run) -> None:
     assert ["eval/reward/mean" in row for row in trained.rows] == [False, True, True]
-    assert 0 <= trained.rows[2]["eval/blank/reward/mean"] <= 1
+    last = {key: value for key, value in trained.rows[2].items() if key.startswith("eval/")}
+    assert list(last) == [
+        "eval/reward/mean",
+        "eval/greedy/reward/mean",
+        "eval/pass@1",
+        "eval/pass@2",
+        "eval/blank/reward/mean",
+    ]
+    assert all(0 <= value <= 1 for value in last.values())
+    assert last["eval/pass@1"] == pytest.approx(last["eval/reward/mean"])  # rewards are 0 or 1
+    assert last["eval/pass@1"] <= last["eval/pass@2"]
+
+
+def test_saved_rollouts_say_what_the_step_made_of_them(trained: Run) -> None:
+    for number, row in enumerate(trained.rows, start=1):
+        saved = read_rollouts(trained.rollouts / f"step-{number:06d}.jsonl")
+        assert fmean(sample.reward or 0.0 for sample in saved) == pytest.approx(row["reward/mean"])
+        assert all(sample.parts == {"exact": sample.reward} for sample in saved)
+        for at in range(0, len(saved), 4):  # an advantage is against the group's mean
+            group = saved[at : at + 4]
+            mean = fmean(sample.reward or 0.0 for sample in group)
+            for sample in group:
+                assert sample.advantage is not None
+                assert sample.advantage * ((sample.reward or 0.0) - mean) >= 0
 
 
 def test_run_folder_holds_what_it_promises(trained: Run) -> None:

@@ -19,3 +19,10 @@ def test_limit_of_no_token_is_refused() -> None:
 def test_limits_take_the_place_of_max_tokens() -> None:
     assert Sampling(max_tokens=7).limit(3, 2) == 7
     assert Sampling(max_tokens=7, limits=((1, 2), (3, 4))).limit(1, 0) == 3
+
+
+def test_greedy_group_of_several_is_refused() -> None:
+    Sampling(greedy=True).refuse_greedy_group(1)
+    Sampling().refuse_greedy_group(4)
+    with pytest.raises(ValueError, match="one response a prompt, not 4"):
+        Sampling(greedy=True).refuse_greedy_group(4)

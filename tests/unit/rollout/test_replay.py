@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rollplex.batch import Media, Prompt, Response
 from rollplex.rollout.protocol import RetiredError, Sampling
-from rollplex.rollout.replay import ReplayEngine, ReplayError, read_rollouts, save_rollouts
+from rollplex.rollout.replay import Judged, ReplayEngine, ReplayError, read_rollouts, save_rollouts
 
 
 def prompt(name: str, ids: tuple[int, ...] = (5, 6, 7), pixel: float | None = None) -> Prompt:
@@ -28,7 +28,7 @@ RESPONSES = [response(0, 0, 2), response(0, 1, 5, "stop"), response(1, 0, 1), re
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_rollouts(tmp_path, 3, PROMPTS, reversed(RESPONSES), {(0, 0): 0.25})
+    save_rollouts(tmp_path, 3, PROMPTS, reversed(RESPONSES), {(0, 0): Judged(0.25, {"exact": 0.5}, -0.75)})
     return tmp_path
 
 
@@ -49,7 +49,8 @@ def test_replay_gives_back_what_was_saved(folder: Path) -> None:
     engine = ready(folder)
     engine.submit(3, PROMPTS, 2, Sampling())
     assert sorted(drain(engine), key=lambda r: (r.prompt, r.sample)) == RESPONSES
-    assert [s.reward for s in read_rollouts(folder)] == [0.25, None, None, None]
+    saved = read_rollouts(folder)
+    assert [(s.reward, s.parts, s.advantage) for s in saved] == [(0.25, {"exact": 0.5}, -0.75)] + [(None,) * 3] * 3
 
 
 def test_replay_finishes_short_responses_first(folder: Path) -> None:

@@ -33,6 +33,15 @@ class EvaluationSpec(Section):
     samples: int = Field(
         4, description="Responses sampled for each held-out prompt, at rollout.temperature.", ge=1, le=1024
     )
+    greedy: bool = Field(
+        True, description="Also answer every prompt once greedily: the likeliest token each time, no sampling."
+    )
+    pass_reward: float = Field(
+        1.0,
+        description="Reward from which on a response counts as passed, for pass@k.",
+        ge=-1000000,
+        le=1000000,
+    )
     blank_frames: bool = Field(
         False,
         description=(

@@ -83,7 +83,7 @@ def _least_kv_bytes(folder: str | Path, dtype: torch.dtype, max_model_len: int, 
 def sampling_params(sampling: Sampling, limit: int, seed: int) -> Any:
     """Parameters of one request: the whole vocabulary at a temperature, stops as given, deltas out."""
     return SamplingParams(
-        temperature=sampling.temperature,
+        temperature=0.0 if sampling.greedy else sampling.temperature,  # 0.0 is vLLM's word for greedy
         top_p=1.0,
         top_k=0,
         min_p=0.0,

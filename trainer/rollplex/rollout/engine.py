@@ -100,12 +100,13 @@ class RolloutEngine:
 
         Raises:
             RetiredError: no weight version is published.
-            ValueError: a prompt and its longest response do not fit ``max_model_len``.
+            ValueError: a prompt and its longest response do not fit ``max_model_len``, or a greedy group.
         """
         from rollplex.rollout.build import sampling_params
         from rollplex.rollout.inputs import engine_input
 
         self._refuse_retired("submit")
+        sampling.refuse_greedy_group(group_size)
         for index, prompt in enumerate(prompts):
             longest = max(sampling.limit(index, sample) for sample in range(group_size))
             if len(prompt.token_ids) + longest > self._max_model_len:

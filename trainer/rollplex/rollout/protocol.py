@@ -31,12 +31,14 @@ class Sampling:
     """How responses are sampled: from softmax(logits / temperature), whole vocabulary, no penalties.
 
     Args:
-        temperature: at least 0.01 (greedy decoding is not a policy that can be trained).
+        temperature: at least 0.01.
         max_tokens: longest response, its stop token included.
         stop_token_ids: ids that end a response (and belong to it); there are no others.
         stop: strings that end a response; its tokens stay as sampled, its text ends before the string.
         limits: ``limits[prompt][sample]`` in place of ``max_tokens``.
         exact: ignore every stop and end at exactly the limit (benchmarks).
+        greedy: the likeliest token each time, whatever the temperature. Not a sample of the policy, so nothing that
+            could be trained on: only evaluation asks for it, and a group of several is refused.
     """
 
     temperature: float = 1.0
@@ -45,6 +47,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     limits: tuple[tuple[int, ...], ...] | None = None
     exact: bool = False
+    greedy: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and self.temperature >= _COLDEST):
@@ -52,6 +55,11 @@ class Sampling:
         shortest = min((limit for row in self.limits for limit in row), default=1) if self.limits else self.max_tokens
         if shortest < 1:
             raise ValueError(f"a response limit of {shortest} tokens; rollout.maxTokens must be at least 1")
+
+    def refuse_greedy_group(self, group_size: int) -> None:
+        """Raise ValueError for several greedy responses to one prompt, which would all be the same one."""
+        if self.greedy and group_size != 1:
+            raise ValueError(f"greedy decoding has one response a prompt, not {group_size}; sample them instead")
 
     def limit(self, prompt: int, sample: int) -> int:
         """Most tokens of one response."""

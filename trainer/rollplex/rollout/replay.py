@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,20 @@ class ReplayError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What a step made of a response: its reward, the parts of it by name, its advantage."""
+
+    reward: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    advantage: float | None = None
+
+
+@dataclass(frozen=True)
 class SavedSample:
-    """One line of a rollouts file. ``prompt_key`` is the prompt's content: ids, pixels, grid and timing."""
+    """One line of a rollouts file. ``prompt_key`` is the prompt's content: ids, pixels, grid and timing.
+
+    ``reward``, ``parts`` and ``advantage`` are for readers; a replay scores again.
+    """
 
     step: int
     prompt_id: str
@@ -38,6 +50,8 @@ class SavedSample:
     stop: int | str | None
     text: str
     reward: float | None = None
+    parts: Mapping[str, float] | None = None
+    advantage: float | None = None
 
 
 def save_rollouts(
@@ -45,16 +59,17 @@ def save_rollouts(
     step: int,
     prompts: Sequence[Prompt],
     responses: Iterable[Response],
-    rewards: Mapping[tuple[int, int], float] | None = None,
+    judged: Mapping[tuple[int, int], Judged] | None = None,
 ) -> Path:
     """Write the samples of a step to ``folder/step-<step>.jsonl``, in order of prompt and sample; returns the file.
 
     The file appears whole or not at all, and a step that is run again after a resume replaces its own.
-    ``rewards`` is keyed by (prompt index, sample). Floats are written so that reading gives the same bits.
+    ``judged`` is keyed by (prompt index, sample). Floats are written so that reading gives the same bits.
     """
     lines = []
     for response in sorted(responses, key=lambda r: (r.prompt, r.sample)):
         prompt = prompts[response.prompt]
+        found = judged.get((response.prompt, response.sample)) if judged else None
         saved = SavedSample(
             step=step,
             prompt_id=prompt.id,
@@ -66,7 +81,9 @@ def save_rollouts(
             finish=response.finish,
             stop=response.stop,
             text=response.text,
-            reward=rewards.get((response.prompt, response.sample)) if rewards else None,
+            reward=found.reward if found else None,
+            parts=found.parts if found else None,
+            advantage=found.advantage if found else None,
         )
         lines.append(json.dumps(asdict(saved)) + "\n")
     path = Path(folder) / f"step-{step:06d}.jsonl"

@@ -35,6 +35,9 @@ _PHASES = {
     "publish": "copies re-laid-out, engine caches reset, weight version raised",
 }
 
+# k of pass@k, as far as evaluation.samples reaches
+PASS_AT = (1, 2, 4, 8, 16, 32, 64)
+
 KEYS: tuple[Key, ...] = (
     Key("step", "count", "Number of the optimizer step, from 1."),
     Key("reward/mean", "reward", "Mean reward over all responses of the step."),
@@ -119,8 +122,17 @@ KEYS: tuple[Key, ...] = (
     Key("data/skipped", "count", "Samples skipped since the run began (unreadable, too long); the log names each."),
     Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since the run began."),
     Key("data/cache_misses", "count", "Media that were decoded, since the run began."),
-    Key("eval/reward/mean", "reward", "Mean reward on the held-out set; only at evaluation steps."),
-    Key("eval/blank/reward/mean", "reward", "The same with every frame blanked: what guessing earns without seeing."),
+    Key("eval/reward/mean", "reward", "Mean reward on the held-out set, responses sampled; only at evaluation steps."),
+    Key("eval/greedy/reward/mean", "reward", "Mean reward on the held-out set, one greedy response a prompt."),
+    *(
+        Key(f"eval/pass@{k}", "share", f"Held-out prompts that {k} sampled response{'s' * (k > 1)} would pass.")
+        for k in PASS_AT
+    ),
+    Key(
+        "eval/blank/reward/mean",
+        "reward",
+        "As eval/reward/mean with every frame blanked: what guessing earns without seeing.",
+    ),
 )
 NAMES = {key.name: at for at, key in enumerate(KEYS)}
 
