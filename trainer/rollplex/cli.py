@@ -1,7 +1,7 @@
 """The command line: thin functions that read a job and hand it on. Each command imports what it needs, when it runs.
 
 Exit codes (the pod contract): 0 done, 1 a step failed, 2 a bad job or command line, 3 the run stopped itself,
-130 Ctrl-C.
+130 Ctrl-C, 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rollplex.api.errors import JobError, RunStopped, StepFailed
+from rollplex.api.errors import JobError, RunInterrupted, RunStopped, StepFailed
 from rollplex.api.job import RollplexJob
 from rollplex.api.load import load_job
 from rollplex.api.not_yet import not_yet
@@ -27,7 +27,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (JobError, RunStopped, StepFailed) as error:
+        except (JobError, RunInterrupted, RunStopped, StepFailed) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
@@ -79,12 +79,15 @@ def train(
     overrides: Overrides = None,
     name: Annotated[str | None, typer.Option("--name", help="Of the run: its folder is runs/NAME.")] = None,
     ranks: Ranks = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start anew; an earlier run of that name is moved aside, not deleted.")
+    ] = False,
 ) -> None:
-    """Train on this machine."""
+    """Train on this machine; goes on from the newest checkpoint of the run where there is one."""
     valid = load_job(job, overrides or (), context="train", ranks=ranks or 1)
     from rollplex.train import train as run
 
-    run(valid, name)
+    run(valid, name, fresh)
 
 
 @app.command()

@@ -92,13 +92,24 @@ def _load(spec: JobSpec, field: str, folder: str) -> Policy:
         raise JobError.at(field, str(error)) from None
 
 
-def build_rollout(spec: JobSpec, models: Models) -> Rollout:
-    """vLLM on the actor's weights, or saved rollouts where ``rollout.replay`` names them."""
-    if spec.rollout.replay is not None:
-        try:
-            return ReplayEngine(read_rollouts(spec.rollout.replay))
-        except ReplayError as error:
-            raise JobError.at("spec.rollout.replay", str(error)) from None
+def build_rollout(spec: JobSpec, models: Models, version: int = 0) -> Rollout:
+    """vLLM on the actor's weights, or saved rollouts where ``rollout.replay`` names them.
+
+    ``version`` is the number of weight versions that the run has published before.
+    """
+    engine = _replay(spec.rollout.replay) if spec.rollout.replay is not None else _engine(spec, models)
+    engine.version = version
+    return engine
+
+
+def _replay(path: str) -> ReplayEngine:
+    try:
+        return ReplayEngine(read_rollouts(path))
+    except ReplayError as error:
+        raise JobError.at("spec.rollout.replay", str(error)) from None
+
+
+def _engine(spec: JobSpec, models: Models) -> RolloutEngine:
     longest = spec.data.max_prompt_tokens + spec.rollout.max_tokens
     sequences = min(_MOST_SEQUENCES, spec.training.prompts_per_step * spec.algorithm.group_size)
     return RolloutEngine(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rollplex.api.errors import RunInterrupted, RunStopped, StepFailed
 from rollplex.api.job import RollplexJob
 from rollplex.checkpoint.place import Place
@@ -12,12 +14,12 @@ from rollplex.parts import Trainer, open_trainer, read_input
 from rollplex.resume import find_checkpoint
 from rollplex.reward.pool import RewardError
 from rollplex.rollout.protocol import SampleError
-from rollplex.rollout.replay import ReplayError, save_rollouts
+from rollplex.rollout.replay import Judged, ReplayError, save_rollouts
 from rollplex.rollout.stall import StallError
 from rollplex.step.metrics import Metrics, step_metrics
 from rollplex.step.runner import StepResult
 from rollplex.step.timeline import Yardstick
-from rollplex.stopping import Stop, StepDropped
+from rollplex.stopping import StepDropped, Stop
 from rollplex.telemetry.progress import Progress
 
 
@@ -84,7 +86,7 @@ def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
     except (StallError, SampleError, ReplayError, RewardError) as error:
         raise StepFailed(f"step {step}: {error}") from error
     yardstick.observe(result.timeline)
-    save_rollouts(trainer.folder.rollouts, step, result.prompts, result.responses.values(), _rewards(result))
+    _keep_rollouts(trainer.folder.rollouts, result)
     metrics = step_metrics(result, yardstick)
     metrics |= trainer.loader.metrics()
     metrics["rollout/stalled"] = trainer.rollout.stalled
@@ -111,8 +113,7 @@ def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: M
     nonfinite = trainer.at.nonfinite_in_a_row
     if result.updated.nonfinite:
         nonfinite += 1
-        rollouts = result.responses.values()
-        save_rollouts(trainer.folder.nonfinite, result.step, result.prompts, rollouts, _rewards(result))
+        _keep_rollouts(trainer.folder.nonfinite, result)
     elif not result.updated.skipped:
         nonfinite = 0
     score = metrics.get("eval/reward/mean")
@@ -141,9 +142,9 @@ def _refuse_nonfinite(trainer: Trainer) -> None:
     count, limit = trainer.at.nonfinite_in_a_row, trainer.spec.training.max_skipped_updates
     if count >= limit:
         raise RunStopped(
-            f"step {trainer.at.step}: loss or gradient was not finite in {count} steps in a row "
-            f"(training.maxSkippedUpdates {limit}); no update was applied, {trainer.folder.nonfinite} has their rollouts "
-            "for rollout.replay; a smaller learning rate or maxGradNorm before them is the usual way out"
+            f"step {trainer.at.step}: loss or gradient was not finite in {count} steps in a row, the limit is "
+            f"training.maxSkippedUpdates {limit}; the weights are those before them, {trainer.folder.nonfinite} has "
+            "their rollouts for rollout.replay"
         )
 
 
@@ -155,5 +156,10 @@ def _save(trainer: Trainer) -> None:
         raise StepFailed(str(error)) from error
 
 
-def _rewards(result: StepResult) -> dict[tuple[int, int], float]:
-    return {key: score.value for key, score in result.scores.items()}
+def _keep_rollouts(folder: Path, result: StepResult) -> None:
+    judged = {
+        (group, sample): Judged(score.value, score.parts, float(result.advantages[group][sample]))
+        for (group, sample), score in result.scores.items()
+        if group in result.advantages
+    }
+    save_rollouts(folder, result.step, result.prompts, result.responses.values(), judged)

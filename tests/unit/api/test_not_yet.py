@@ -33,10 +33,6 @@ USES = {
     "spec.memory.budget": "76Gi",
     "spec.memory.activations": "offload",
     "spec.memory.optimizer": "host",
-    "spec.checkpoint.path": "/c",
-    "spec.checkpoint.everySteps": "20",
-    "spec.checkpoint.keepLast": "1",
-    "spec.checkpoint.keepBest": "0",
     "spec.tracking.wandb": "{project: p}",
     "spec.numa.pinning": "process",
 }
@@ -86,7 +82,7 @@ def test_what_works_today_is_not_refused(value: str) -> None:
         "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
         "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
         "model={path: m, reference: other, freeze: [vision]}",
-        "checkpoint={}",
+        "checkpoint={path: c, everySteps: 5, keepLast: 1, keepBest: 0}",
     ]
     job_from(with_overrides(SMALLEST, overrides), context="train", ranks=1)
 
@@ -98,9 +94,5 @@ def test_whole_job_is_refused_for_its_later_parts_only() -> None:
         "spec.parallelism.train.tensor",
         "spec.parallelism.rollout.tensor",
         "spec.memory.budget",
-        "spec.checkpoint.path",
-        "spec.checkpoint.everySteps",
-        "spec.checkpoint.keepLast",
-        "spec.checkpoint.keepBest",
         "spec.tracking.wandb",
     ]

@@ -42,8 +42,8 @@ class TrainingSpec(Section):
     max_skipped_updates: int = Field(
         3,
         description=(
-            "A step whose loss or gradient is not finite leaves the weights alone; after so many in a row the run stops "
-            "(exit code 3). Their rollouts are kept for replay."
+            "A step whose loss or gradient is not finite leaves the weights alone; after so many in a row the run "
+            "stops (exit code 3). Their rollouts are kept for replay."
         ),
         ge=1,
         le=1000000,

@@ -91,7 +91,7 @@ class Saver:
         if at.score is not None and (self._best is None or at.score > self._best):
             self._best = at.score
         self._newest = at.step
-        self._thread = Thread(target=self._write, args=(at, tensors), name="checkpoint")
+        self._thread = Thread(target=self._write, args=(at, tensors), name="checkpoint", daemon=True)
         self._thread.start()
 
     def wait(self) -> None:

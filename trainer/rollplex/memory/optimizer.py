@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -18,6 +18,7 @@ class Optimizer(Protocol):
         """Consume a step's summed gradients, write the parameters in place; returns the learning rate used."""
 
 
+@runtime_checkable
 class SavedOptimizer(Optimizer, Protocol):
     """An optimizer whose state outlives the process."""
 

@@ -17,7 +17,7 @@ from rollplex.batch import Prompt, Response
 from rollplex.memory.gradients import Gradients
 from rollplex.memory.optimizer import Optimizer
 from rollplex.policy.policy import Policy
-from rollplex.reward.pool import Score
+from rollplex.reward.pool import Score, refuse_if_all_failed
 from rollplex.rollout.protocol import Rollout, Sampling
 from rollplex.step.compute import Loss, StepCompute
 from rollplex.step.executor import Executor, Rewards, StepState
@@ -129,6 +129,7 @@ class StepRunner:
 
         Raises:
             RunStopped: parity is broken; the weights are still those of the step before.
+            RewardError: a part of the reward failed for every sample; likewise.
         """
         spec, models = self._spec, self._models
         plan = self._plan(prompts)
@@ -219,6 +220,7 @@ class StepRunner:
             self._parity_due = False
             precision = next(self._models.actor.parameters()).dtype
             compute.parity.enforce(step, precision, prompts, executor.state.responses, self._rollout)
+        refuse_if_all_failed(list(executor.state.scores.values()))
         self._rollout.retire()
         self._update(prompts, executor.state, compute.sums.loss, updated)
 

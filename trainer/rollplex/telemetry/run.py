@@ -7,6 +7,8 @@ timeline.jsonl  one line a step: who ran when
 trace.json      the last steps for ui.perfetto.dev, rewritten every few steps and at the end
 lanes.png       the last step as a picture, written at the end
 rollouts/       the responses of each step, which ``rollout.replay`` can feed back
+nonfinite/      those of steps whose loss or gradient was not finite
+checkpoints/    the run's state (rollplex.checkpoint), unless the job puts it elsewhere
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from types import TracebackType
 from typing import IO, Self, SupportsFloat
 
 from rollplex.telemetry.events import StepTimeline
+from rollplex.telemetry.history import cut_lines, cut_rollouts
 from rollplex.telemetry.keys import Value, row
 from rollplex.telemetry.lanes import draw_lanes
 from rollplex.telemetry.trace import chrome_trace
@@ -30,11 +33,12 @@ TRACE_EVERY_STEPS = 10
 
 
 class RunFolder:
-    """The open folder of a running job; made by :meth:`create`, a context manager that closes itself."""
+    """The open folder of a running job, from :meth:`create` or :meth:`resume`; a context manager that closes itself."""
 
     def __init__(self, path: Path, lock: IO[bytes], trackers: list[Tracker]) -> None:
         self.path = path
         self.rollouts = path / "rollouts"
+        self.nonfinite = path / "nonfinite"
         self._lock = lock
         self._trackers = trackers
         self._timelines = (path / "timeline.jsonl").open("a", buffering=1)
@@ -43,32 +47,67 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, root: Path, name: str, job: str, *, tensorboard: bool = True, say: Callable[[str], object]
+        cls,
+        path: Path,
+        job: str,
+        *,
+        tensorboard: bool = True,
+        checkpoints: Path | None = None,
+        say: Callable[[str], object],
     ) -> RunFolder:
-        """Make ``root/name`` for a run that starts anew.
+        """Make the folder of a run that starts anew.
 
-        A folder of that name that holds anything is moved aside as ``<name>.old-N``, never deleted; ``say`` gets the
-        one line that tells so. ``job`` is the text of the resolved job.
+        A folder that holds anything is moved aside as ``<name>.old-N``, never deleted, and so are earlier checkpoints
+        where they lie elsewhere; ``say`` gets the one line that tells so. ``job`` is the text of the resolved job.
 
         Raises:
-            ValueError: a name that is no folder name, or a folder that a running trainer still writes to.
+            ValueError: a running trainer still writes to it.
         """
-        if not name or "/" in name or name.startswith("."):
-            raise ValueError(f"run name is {name!r}; it becomes a folder under {root}: pass --name with a plain name")
-        path = root / name
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            _refuse_running(path)
+        outside = sorted(checkpoints.glob("*step-*")) if checkpoints and path not in checkpoints.parents else []
+        if outside or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
+            refuse_running(path)
             aside = _free_name(path)
-            path.rename(aside)
+            if path.exists():
+                path.rename(aside)
+            for entry in outside:
+                (aside / "checkpoints").mkdir(parents=True, exist_ok=True)
+                entry.rename(aside / "checkpoints" / entry.name)
             say(f"{path} holds an earlier run: moved aside to {aside}")
-        (path / "rollouts").mkdir(parents=True, exist_ok=True)
-        lock = (path / ".lock").open("wb")
-        _try_lock(lock)
+        path.mkdir(parents=True, exist_ok=True)
+        return cls._open(path, job, tensorboard, None)
+
+    @classmethod
+    def resume(cls, path: Path, job: str, step: int, *, tensorboard: bool = True) -> RunFolder:
+        """Open the folder of a run that goes on after ``step``; what was recorded past it is taken out.
+
+        Raises:
+            ValueError: a running trainer still writes to it.
+        """
+        path.mkdir(parents=True, exist_ok=True)
+        return cls._open(path, job, tensorboard, step)
+
+    @classmethod
+    def _open(cls, path: Path, job: str, tensorboard: bool, after: int | None) -> RunFolder:
+        lock = (path / ".lock").open("ab")
+        if not _try_lock(lock):
+            raise ValueError(_RUNNING.format(path))
+        (path / "rollouts").mkdir(exist_ok=True)
         (path / "job.yaml").write_text(job)
+        if after is not None:
+            for name in ("metrics.jsonl", "timeline.jsonl"):
+                cut_lines(path / name, after)
+            for name in ("rollouts", "nonfinite"):
+                cut_rollouts(path / name, after)
         trackers: list[Tracker] = [JsonlTracker(path / "metrics.jsonl")]
         if tensorboard:
-            trackers.append(TensorBoardTracker(path / "tensorboard"))
+            trackers.append(TensorBoardTracker(path / "tensorboard", after))
         return cls(path, lock, trackers)
+
+    def sync(self) -> None:
+        """Wait until what was recorded so far is on the disk: a checkpoint's history must not be younger than it."""
+        for name in ("metrics.jsonl", "timeline.jsonl"):
+            with (self.path / name).open("rb") as file:
+                os.fsync(file.fileno())
 
     def write_step(self, metrics: Mapping[str, SupportsFloat | str | None], timeline: StepTimeline) -> dict[str, Value]:
         """Append one step everywhere and return its row as written, in the documented order.
@@ -121,15 +160,18 @@ def _free_name(path: Path) -> Path:
     return path.with_name(f"{path.name}.old-{number}")
 
 
-def _refuse_running(path: Path) -> None:
-    """Moving a folder under a live trainer would make its next trace land in the new run."""
+_RUNNING = "{} belongs to a run that is still going: stop it, or pass --name for another folder"
+
+
+def refuse_running(path: Path) -> None:
+    """Raise ValueError where a trainer that is alive writes to the folder: two would spoil each other's files."""
     try:
         lock = (path / ".lock").open("r+b")
     except (FileNotFoundError, NotADirectoryError):
         return
     with lock:
         if not _try_lock(lock):
-            raise ValueError(f"{path} belongs to a run that is still going: stop it, or pass --name for another folder")
+            raise ValueError(_RUNNING.format(path))
 
 
 def _try_lock(file: IO[bytes]) -> bool:

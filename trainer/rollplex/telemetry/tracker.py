@@ -33,13 +33,16 @@ class JsonlTracker:
 
 
 class TensorBoardTracker:
-    """Scalars under the same names as in metrics.jsonl; words are left out, non-finite values shown as such."""
+    """Scalars under the same names as in metrics.jsonl; words are left out, non-finite values shown as such.
 
-    def __init__(self, folder: Path) -> None:
+    ``after``: the step after which a resumed run goes on; what earlier events say of later steps is hidden.
+    """
+
+    def __init__(self, folder: Path, after: int | None = None) -> None:
         # Imported here: it takes seconds, and `rollplex validate` or a job without TensorBoard must not pay for it.
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), flush_secs=10)
+        self._writer = SummaryWriter(str(folder), flush_secs=10, purge_step=None if after is None else after + 1)
 
     def write(self, step: int, metrics: Mapping[str, Value]) -> None:
         for name, value in metrics.items():
