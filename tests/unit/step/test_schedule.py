@@ -241,3 +241,8 @@ def test_scheduling_a_large_step_costs_little() -> None:
         run_all_that_may_start(progress, schedule)
     assert progress.done
     assert time.process_time() - before < 3.0
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose from serial, overlap, stream"):
+        Schedule("fast", run_ahead=1, pack_tokens=1)

@@ -73,6 +73,7 @@ class Executor:
         self._error: BaseException | None = None
         self._decode = DecodeLane(rollout, timeline, self._decoded, self._decode_ended)
         self._decoding = True
+        self._over = False
         self.state = StepState()
         compute.responses = self.state.responses
         compute.advantages = self.state.advantages
@@ -97,6 +98,9 @@ class Executor:
         except BaseException:
             self._decode.stop()
             raise
+        finally:
+            with self._changed:
+                self._over = True
         self._decode.join()
 
     def _work(self, items: Sequence[Item], finish: Callable[[Kind], None]) -> None:
@@ -172,9 +176,11 @@ class Executor:
 
     def _rewarded(self, key: tuple[int, int], start: float, future: Future[Score]) -> None:
         item = Item(Kind.REWARD, *key)
-        self._timeline.record("cpu", "reward", str(item), start, time.perf_counter())
         with self._changed:
+            if self._over:
+                return  # the step has failed meanwhile, and the timeline is another's
             try:
+                self._timeline.record("cpu", "reward", str(item), start, time.perf_counter())
                 self.state.scores[key] = future.result()
                 self._progress.complete(item)
             except BaseException as error:  # noqa: BLE001 (raised again in the compute lane)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isnan
 
 import torch
 
@@ -29,7 +29,7 @@ class Parity:
         difference = (engine - scored).abs()
         self.differences[response.prompt, response.sample] = difference
         largest = float(difference.max())
-        if not (isnan(self.worst[0]) or largest <= self.worst[0]):  # nan counts as the worst, the first one stays
+        if not (math.isnan(self.worst[0]) or largest <= self.worst[0]):  # nan counts as the worst, the first one stays
             self.worst = (largest, response.prompt, response.sample)
 
     def summary(self) -> dict[str, float]:
@@ -40,7 +40,8 @@ class Parity:
         return {
             "max": float(all_tokens.max()),
             "mean": float(all_tokens.mean()),
-            "p95": float(all_tokens.quantile(0.95)),
+            # the smallest difference that 95 % of the tokens do not exceed; torch.quantile ends at 16 million
+            "p95": float(all_tokens.kthvalue(math.ceil(0.95 * all_tokens.numel())).values),
         }
 
     def enforce(

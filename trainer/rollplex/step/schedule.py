@@ -34,6 +34,10 @@ class Schedule:
     pack_tokens: int
     deterministic: bool = False
 
+    def __post_init__(self) -> None:
+        if self.mode not in ("serial", "overlap", "stream"):
+            raise ValueError(f"schedule mode is {self.mode!r}; choose from serial, overlap, stream")
+
     def may_start(self, item: Item, progress: Progress) -> bool:
         """Whether a ready item may start now."""
         if item.kind is Kind.ACTOR_PREFIX and progress.live_graphs >= self.run_ahead:
