@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from rollplex.rollout.protocol import Sampling
 from tests.engine.tiny import medium, prompt, text
 
 GROUP = 4
+MAX_TOKENS = 24
 LENGTHS = ([1, 2, 3, 24], [5, 10, 7, 1], [4, 0, 9, 2], [13, 1, 6, 20])
 REWARDS = ([1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 1.0, 0.25], [10.0, 0.0, 0.5, 0.0], [0.1, 0.2, 0.3, 0.9])
 
@@ -117,6 +118,7 @@ class Case:
     normalization: str = "token"
     kl: float = 0.3
     order: int = 0
+    algorithm: Mapping[str, Any] = field(default_factory=dict)  # keys of spec.algorithm that replace the ones here
 
     def job(self, **optimizer: Any) -> RollplexJob:
         return RollplexJob.model_validate(
@@ -130,7 +132,9 @@ class Case:
                         "groupSize": GROUP,
                         "normalization": self.normalization,
                         "kl": {"coefficient": self.kl},
+                        **self.algorithm,
                     },
+                    "rollout": {"maxTokens": MAX_TOKENS},
                     "training": {
                         "steps": 3,
                         "promptsPerStep": len(LENGTHS),

@@ -46,9 +46,10 @@ def run_step(
     policy.recompute = case.recompute
     keep = Keep()
     gradients = Gradients(policy.named_parameters())
-    models = Models(policy, gradients, keep, initial if case.kl else None)
+    spec = case.job().spec
+    models = Models(policy, gradients, keep, initial if spec.algorithm.needs_reference else None)
     rollout = ScriptedRollout(responses or make_responses(), case.order)
-    runner = StepRunner(case.job().spec, models, rollout, TextIsReward(), Timeline())
+    runner = StepRunner(spec, models, rollout, TextIsReward(), Timeline())
     try:
         result = runner.run(2, prompts or make_prompts(policy.shape), Sampling())
     finally:
