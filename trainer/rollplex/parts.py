@@ -76,7 +76,7 @@ def read_input(job: RollplexJob, place: Place, found: Checkpoint | None, progres
         rows = read_rows(job.spec.data.train, "spec.data.train", columns)
         evaluation = job.spec.evaluation
         held_out = read_rows(evaluation.data, "spec.evaluation.data", columns) if evaluation else []
-        job = setup.with_stop_ids(job, setup.model_shape(job.spec))
+        job = setup.resolved(job, setup.model_shape(job.spec))
         head = head_of(job, rows)
     start = accept(found, head, progress.say) if found else Committed()
     return Input(job, rows, held_out, place, found, start, head)
@@ -88,7 +88,7 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
     spec, start = given.job.spec, given.start
     torch.manual_seed(spec.training.seed)
     with ExitStack() as stack:
-        with progress.phase("decoding the first videos"):
+        with progress.phase("decoding the first media"):
             reader = Reader(spec.model.path, spec.data)
             stack.callback(reader.close)
             loader = Loader(

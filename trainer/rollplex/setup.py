@@ -44,8 +44,12 @@ def model_shape(spec: JobSpec) -> ModelShape:
         raise JobError.at("spec.model.path", str(error)) from None
 
 
-def with_stop_ids(job: RollplexJob, shape: ModelShape) -> RollplexJob:
-    """The job with the model's own end tokens spelled out in ``rollout.stop``: nothing stops a response silently."""
+def resolved(job: RollplexJob, shape: ModelShape) -> RollplexJob:
+    """The job with what its model and its algorithm decide spelled out.
+
+    The model's own end tokens in ``rollout.stop``: nothing stops a response silently; the algorithm's own clip,
+    normalisation and KL weight.
+    """
     stops: list[int | str] = list(shape.eos_tokens)
     generation = Path(job.spec.model.path) / "generation_config.json"
     if generation.exists():
@@ -53,21 +57,50 @@ def with_stop_ids(job: RollplexJob, shape: ModelShape) -> RollplexJob:
         stops += named if isinstance(named, list) else [named]
     stops += job.spec.rollout.stop
     rollout = job.spec.rollout.model_copy(update={"stop": tuple(dict.fromkeys(stops))})
-    return job.model_copy(update={"spec": job.spec.model_copy(update={"rollout": rollout})})
+    algorithm = job.spec.algorithm.filled(rollout.max_tokens)
+    spec = job.spec.model_copy(update={"rollout": rollout, "algorithm": algorithm})
+    return job.model_copy(update={"spec": spec})
 
 
 def build_models(spec: JobSpec) -> Models:
-    """Actor with gradients and optimizer, and the reference where the KL has a weight.
+    """Actor with gradients and optimizer, and the reference (for opd the teacher) where the loss needs one.
 
     Raises:
-        JobError: a folder that cannot be loaded, or nothing left to train.
+        JobError: a folder that cannot be loaded, a reference that reads other tokens, or nothing left to train.
     """
     actor = _load(spec, "spec.model.path", spec.model.path)
     if not spec.algorithm.needs_reference:
         return assemble(spec, actor, None)
     if spec.model.reference == "initial":
         return assemble(spec, actor, _load(spec, "spec.model.path", spec.model.path))
-    return assemble(spec, actor, _load(spec, "spec.model.reference", spec.model.reference))
+    reference = _load(spec, "spec.model.reference", spec.model.reference)
+    _refuse_other_tokens(actor.shape, reference.shape)
+    return assemble(spec, actor, reference)
+
+
+def _refuse_other_tokens(actor: ModelShape, reference: ModelShape) -> None:
+    """Both models are given the same ids, patches and positions: what these mean must be the same.
+
+    Raises:
+        JobError: it is not. A larger vocabulary is the padding of a larger model.
+    """
+    field = "spec.model.reference"
+    for name in ("image_token", "video_token", "vision_start_token", "vision_end_token"):
+        if getattr(actor, name) != getattr(reference, name):
+            ids = f"{getattr(reference, name)}, the model's {getattr(actor, name)}"
+            raise JobError.at(field, f"its {name} is {ids}: it reads other tokens; choose a model of the same family")
+    for name in ("patch", "temporal_patch", "merge", "channels", "tokens_per_second"):
+        ours, theirs = getattr(actor.vision, name), getattr(reference.vision, name)
+        if ours != theirs:
+            raise JobError.at(
+                field, f"its vision {name} is {theirs}, the model's {ours}: it reads other patches; choose another"
+            )
+    if reference.vocabulary < actor.vocabulary:
+        raise JobError.at(
+            field,
+            f"it has {reference.vocabulary} token ids, the model {actor.vocabulary}: it cannot score all of them; "
+            "choose another",
+        )
 
 
 def assemble(spec: JobSpec, actor: Policy, reference: Policy | None) -> Models:
@@ -132,7 +165,7 @@ def _kv_bytes(shape: ModelShape, dtype: torch.dtype, longest: int, sequences: in
 
 
 def sampling(spec: JobSpec) -> Sampling:
-    """How the job samples; ``rollout.stop`` must be resolved (:func:`with_stop_ids`)."""
+    """How the job samples; ``rollout.stop`` must be resolved (:func:`resolved`)."""
     return Sampling(
         temperature=spec.rollout.temperature,
         max_tokens=spec.rollout.max_tokens,

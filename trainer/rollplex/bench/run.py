@@ -142,7 +142,7 @@ def open_bench(
             folder, shape = stack.enter_context(random_folder(random_weights))
             spec = spec.model_copy(update={"model": spec.model.model_copy(update={"path": str(folder)})})
         with progress.phase("reading the data"):
-            job = setup.with_stop_ids(job.model_copy(update={"spec": spec}), setup.model_shape(spec))
+            job = setup.resolved(job.model_copy(update={"spec": spec}), setup.model_shape(spec))
             spec = job.spec
             rows = read_rows(spec.data.train, "spec.data.train", columns_of(spec.data))
             reader = Reader(spec.model.path, spec.data)
