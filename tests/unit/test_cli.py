@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rollplex.api import JobError, RollplexJob, RunStopped
-from rollplex.api.errors import StepFailed
+from rollplex.api.errors import RunInterrupted, StepFailed
 from rollplex.cli import app
 
 WHOLE = Path(__file__).parent / "api" / "data" / "clevrer-32b.yaml"
@@ -70,7 +70,7 @@ def test_validate_says_what_train_would_still_refuse() -> None:
     code, out, _ = run("validate", str(WHOLE), "--cluster")
     assert code == 0
     assert len(out.splitlines()) == 1
-    assert "not yet in rollplex train: spec.data.format, spec.parallelism.train.tensor" in out
+    assert "not yet in rollplex train: spec.parallelism.train.tensor" in out
 
 
 def test_validate_prints_every_fault_on_its_line(small: str) -> None:
@@ -96,9 +96,10 @@ def test_validate_takes_ranks_of_a_cluster_from_the_job(small: str) -> None:
 def test_train_is_handed_the_job_and_the_name(small: str, stand_in: Any) -> None:
     calls = stand_in("train", nothing)
     assert run("train", small, "--set", "training.steps=20", "--name", "mine") == (0, "", "")
-    [(job, name)] = calls
+    assert run("train", small, "--fresh")[0] == 0
+    [(job, *rest), (_, *fresh)] = calls
     assert isinstance(job, RollplexJob)
-    assert (job.spec.training.steps, name) == (20, "mine")
+    assert (job.spec.training.steps, rest, fresh) == (20, ["mine", False], [None, True])
 
 
 def test_train_refuses_bad_jobs_on_stderr(small: str, stand_in: Any) -> None:
@@ -123,6 +124,7 @@ def test_train_has_no_options_of_the_bench(small: str, option: str, stand_in: An
         (JobError.at("spec.data.train", "no such file"), 2, "spec.data.train: no such file\n"),
         (RunStopped("step 7: parity is 0.4"), 3, "step 7: parity is 0.4\n"),
         (StepFailed("step 7: the engine is silent"), 1, "step 7: the engine is silent\n"),
+        (RunInterrupted(143, "saved after step 7 of 9"), 143, "saved after step 7 of 9\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

@@ -31,7 +31,7 @@ def test_run_reports_every_step(trained: Run) -> None:
 def test_run_says_nothing_but_its_own_lines(trained: Run) -> None:
     """torch, vLLM, Megatron-Core and transformers would each add notes that nobody can act on."""
     assert trained.errors == ""
-    own = ("step ", "reading the data", "loading the model", "starting the rollout engine", "runs/live: ")
+    own = ("step ", "reading the data", "decoding the first media", "loading the model", "starting the rollout engine", "runs/live: ")
     assert [line for line in trained.output.splitlines() if not line.startswith(own)] == []
 
 
