@@ -24,16 +24,7 @@ from rollplex.data.reader import Reader
 from rollplex.data.sampler import Sampler
 from rollplex.data.video import VideoBudget, read_media
 from tests.unit.data.files import Video, numbered
-
-
-@contextmanager
-def reading(model_folder: Path, **data: Any) -> Iterator[Reader]:
-    settings: dict[str, Any] = {"train": "-", "workers": 2} | data
-    reader = Reader(model_folder, DataSpec(**settings))
-    try:
-        yield reader
-    finally:
-        reader.close()
+from tests.unit.data.reading import ids, reading
 
 
 @pytest.fixture(scope="module")
@@ -45,10 +36,6 @@ def reader(model_folder: Path) -> Iterator[Reader]:
 @pytest.fixture(scope="module")
 def rows(shapes_folder: Path) -> list[Row]:
     return read_rows(shapes_folder / "train.jsonl", "spec.data.train")[:10]
-
-
-def ids(loader: Loader, steps: range) -> list[list[str]]:
-    return [[prompt.id for prompt in loader.batch(step).prompts] for step in steps]
 
 
 def dataset(folder: Path, media: list[str]) -> list[Row]:
