@@ -124,6 +124,19 @@ def test_opd_learns_from_the_teacher_alone() -> None:
         token_loss(ALGORITHMS["opd"], Scored(logp, logp.detach(), torch.zeros(2), (2,)), Settings())
 
 
+def test_opd_follows_the_reverse_kl_on_average() -> None:
+    """Over all tokens, each as often as the student samples it: the gradient of KL(student || teacher)."""
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(30, generator=generator, dtype=torch.float64).requires_grad_()
+    teacher = torch.randn(30, generator=generator, dtype=torch.float64).log_softmax(-1)
+    logp = logits.log_softmax(-1)
+    scored = Scored(logp, logp.detach(), torch.zeros(30), (1,) * 30, teacher)
+    surrogate = ALGORITHMS["opd"].surrogate(scored, Settings())
+    [found] = torch.autograd.grad((logp.detach().exp() * surrogate.loss).sum(), logits, retain_graph=True)
+    [exact] = torch.autograd.grad((logp.exp() * (logp - teacher)).sum(), logits)
+    assert torch.allclose(found, exact)
+
+
 @pytest.mark.parametrize(
     ("estimator", "value", "slope"), [("k1", log(2), 1.0), ("k2", log(2) ** 2 / 2, log(2)), ("k3", log(2) - 0.5, 0.5)]
 )
