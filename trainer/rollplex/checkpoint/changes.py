@@ -26,6 +26,7 @@ FREE = (
     "spec.rollout.stallSeconds",
     "spec.data.decodeTimeoutSeconds",
     "spec.data.workers",
+    "spec.data.cache",
     "spec.reward.timeoutSeconds",
     "spec.model.shape",
     "spec.schedule",
