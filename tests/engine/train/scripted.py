@@ -52,9 +52,9 @@ class Scripted:
 
 
 @contextmanager
-def scripted() -> Iterator[Scripted]:
+def scripted(rollout: Scripted | None = None) -> Iterator[Scripted]:
     """``train`` takes this rollout in the place of an engine, and does not compare log probabilities."""
-    rollout = Scripted()
+    rollout = rollout or Scripted()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setup, "build_rollout", lambda *_: rollout)
         patch.setattr(parity, "MAX_FP32", float("inf"))
