@@ -20,7 +20,7 @@ from rollplex.data.columns import columns_of
 from rollplex.data.dataset import Row, read_rows
 from rollplex.data.loader import Loader
 from rollplex.data.reader import Reader
-from rollplex.resume import accept, head_of, load_tensors, state_tensors
+from rollplex.resume import accept, head_of, load_random_state, load_tensors, state_tensors
 from rollplex.reward.pool import RewardPool
 from rollplex.rollout.protocol import Rollout, Sampling
 from rollplex.step.runner import StepRunner
@@ -111,6 +111,8 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
         with progress.phase("starting the rollout engine"):
             rollout = setup.build_rollout(spec, models, start.weights_version)
             stack.callback(rollout.close)
+        if given.found is not None:
+            load_random_state(given.found)
         runner = StepRunner(spec, models, rollout, rewards, Timeline(), check=stop.check)
         folder = stack.enter_context(_run_folder(given, progress))
         store = CheckpointStore(given.place.checkpoints)

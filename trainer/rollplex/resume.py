@@ -94,6 +94,10 @@ def load_tensors(found: Checkpoint, models: Models) -> None:
         _saved(models).load(found.tensors("optimizer/"))
     except (ValueError, KeyError, RuntimeError) as error:
         raise JobError.at("spec.checkpoint.path", f"{found.path} does not fit the model: {error}") from None
+
+
+def load_random_state(found: Checkpoint) -> None:
+    """Go on with the checkpoint's random numbers; last, since building an engine draws some."""
     for _, tensor in found.tensors("rng/torch"):
         torch.set_rng_state(tensor)
 
