@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -89,3 +90,13 @@ def test_a_filled_section_is_valid_and_chooses_the_same(name: str) -> None:
 )
 def test_a_second_model_is_loaded_for_a_kl_or_a_teacher(algorithm: dict[str, Any], needed: bool) -> None:
     assert spec(**algorithm).algorithm.needs_reference == needed
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "algorithms.md").read_text()
+    for name, own in OPTIONS.items():
+        others = ", ".join(other for other in own.others if other != own.normalization) or "-"
+        low, high = own.clip or ("-", "-")
+        kl, overlong = "-" if own.kl is None else own.kl, "yes" if own.overlong else "-"
+        cells = (f"`{name}`", ALGORITHMS[name].scope, own.normalization, others, low, high, kl, overlong)
+        assert f"| {' | '.join(map(str, cells))} |" in page, name
