@@ -46,9 +46,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[..., An
         calls: list[tuple[Any, ...]] = []
         module = ModuleType(f"rollplex.{name}")
 
-        def record(*arguments: Any) -> None:
+        def record(*arguments: Any) -> Any:
             calls.append(arguments)
-            function(*arguments)
+            return function(*arguments)
 
         setattr(module, name, record)
         monkeypatch.setitem(sys.modules, f"rollplex.{name}", module)
@@ -154,6 +154,13 @@ def test_bench_is_handed_its_options(small: str, stand_in: Any) -> None:
     assert calls[0][1:] == (5, Path("b.json"), "qwen2.5-vl-3b", "lognormal:200:0.5")
     assert run("bench", small)[0] == 0
     assert calls[1][1:] == (3, None, None, None)
+
+
+def test_show_is_handed_its_options_and_says_where_the_page_is(stand_in: Any) -> None:
+    calls = stand_in("show", lambda *_: Path("runs/a/show-step-000003.html"))
+    assert run("show", "a") == (0, "runs/a/show-step-000003.html\n", "")
+    assert run("show", "a", "--step", "3", "--out", "b.html", "--prompts", "2")[0] == 0
+    assert calls == [("a", None, None, 64), ("a", 3, Path("b.html"), 2)]
 
 
 def test_data_shapes_renders_what_was_asked_for(tmp_path: Path) -> None:

@@ -112,6 +112,33 @@ def bench(
     run(valid, repeat, json_file, random_weights, response_tokens)
 
 
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name below runs.")],
+    step: Annotated[int | None, typer.Option("--step", min=1, help="The newest saved one by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="By default show-step-N.html in the run's folder.")
+    ] = None,
+    prompts: Annotated[int, typer.Option("--prompts", min=1, help="Prompts of the step that are shown at most.")] = 64,
+) -> None:
+    """Write a page of a step: prompts with their frames, responses, rewards, advantages."""
+    from rollplex.show import show as write
+
+    typer.echo(write(run, step, out, prompts))
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run's folder, or its name below runs.")],
+    out: Out,
+    step: Annotated[int | None, typer.Option("--step", min=1, help="Of the checkpoint; the newest by default.")] = None,
+) -> None:
+    """Write a run's weights as a Hugging Face folder, for transformers and vLLM."""
+    from rollplex.export import export as write
+
+    write(run, out, step, typer.echo)
+
+
 @data_app.command()
 def shapes(
     out: Out,
