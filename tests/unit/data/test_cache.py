@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -35,8 +37,16 @@ def frames(seed: int = 0, height: int = 56) -> Frames:
     return Frames("video", pixels, 0.1 + seed)
 
 
+def key(name: str) -> str:
+    return hashlib.sha1(name.encode()).hexdigest()
+
+
 def entries(cache: FrameCache) -> list[Path]:
     return [path for path in cache.folder.glob("??/*") if not path.name.startswith(".")]
+
+
+def path_of(cache: FrameCache, name: str) -> Path:
+    return cache.folder / key(name)[:2] / key(name)
 
 
 def held(cache: FrameCache) -> int:
@@ -53,15 +63,17 @@ def same(one: Frames | None, other: Frames) -> bool:
 
 
 def test_what_is_stored_is_found_by_another_process_too(cache: FrameCache) -> None:
-    assert cache.load("ab12") is None
-    cache.store("ab12", frames())
-    assert same(open_cache(cache.folder, 1 << 20).load("ab12"), frames())
-    assert cache.load("ab34") is None
+    assert cache.load(key("ab12")) is None
+    cache.store(key("ab12"), frames())
+    assert same(open_cache(cache.folder, 1 << 20).load(key("ab12")), frames())
+    assert cache.load(key("ab34")) is None
     script = (
         "import sys; from pathlib import Path; from rollplex.data.cache import open_cache\n"
-        "print(open_cache(Path(sys.argv[1]), 1 << 20).load('ab12').pixels.shape)"
+        "print(open_cache(Path(sys.argv[1]), 1 << 20).load(sys.argv[2]).pixels.shape)"
     )
-    done = subprocess.run([sys.executable, "-c", script, cache.folder], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, cache.folder, key("ab12")], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "(2, 56, 84, 3)"
 
 
@@ -132,27 +144,30 @@ def test_a_large_file_is_known_by_name_size_and_times(tmp_path: Path, monkeypatc
     ids=["a byte short", "half", "empty", "a bit", "a number of its head", "another version"],
 )
 def test_a_damaged_entry_is_a_miss_and_goes(cache: FrameCache, damage: Any) -> None:
-    cache.store("ab12", frames())
+    cache.store(key("ab12"), frames())
     (path,) = entries(cache)
     assert damage(path.read_bytes()) != path.read_bytes()
     path.write_bytes(damage(path.read_bytes()))
-    assert cache.load("ab12") is None
+    assert cache.load(key("ab12")) is None
     assert entries(cache) == []
-    cache.store("ab12", frames())
-    assert same(cache.load("ab12"), frames())
+    cache.store(key("ab12"), frames())
+    assert same(cache.load(key("ab12")), frames())
 
 
 def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
     one = 2 * 56 * 84 * 3 + 200
     cache = open_cache(tmp_path / "cache", 10 * one)
     for number in range(10):
-        cache.store(f"aa{number}", frames(number))
-        os.utime(cache.folder / "aa" / f"aa{number}", (number, number))
-    assert same(cache.load("aa0"), frames(0))  # used now: aa1 is the oldest
-    cache.store("bb", frames(99))
+        cache.store(key(f"aa{number}"), frames(number))
+        os.utime(path_of(cache, f"aa{number}"), (number, number))
+    assert same(cache.load(key("aa0")), frames(0))  # used now: aa1 is the oldest
+    cache.store(key("bb"), frames(99))
+    assert not path_of(cache, "bb").exists()  # a decoder does not wait for room
+    cache.tidy()
+    cache.store(key("bb"), frames(99))
     kept = {path.name for path in entries(cache)}
-    assert {"aa0", "bb"} <= kept
-    assert "aa1" not in kept
+    assert {key("aa0"), key("bb")} <= kept
+    assert key("aa1") not in kept
     assert 8 <= len(kept) <= 10
     assert held(cache) <= 10 * one
 
@@ -160,23 +175,39 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path: Path) -> None:
 def test_the_limit_holds_whatever_is_stored(tmp_path: Path) -> None:
     cache = open_cache(tmp_path / "cache", 200_000)
     for number in range(60):
-        cache.store(f"{number % 7}{number:03d}", frames(number, height=28 * (1 + number % 4)))
+        cache.store(key(str(number)), frames(number, height=28 * (1 + number % 4)))
         assert held(cache) <= 200_000
-    assert entries(cache)
-    cache.store("ff", frames(0, height=28 * 50))  # above the limit by itself
-    assert not (cache.folder / "ff" / "ff").exists()
-    assert entries(cache)
+        cache.tidy()
+        cache.store(key(str(number)), frames(number, height=28 * (1 + number % 4)))
+        assert path_of(cache, str(number)).exists()
+        assert held(cache) <= 200_000
+    before = entries(cache)
+    cache.store(key("ff"), frames(0, height=28 * 50))  # above the limit by itself
+    cache.tidy()
+    assert entries(cache) == before
+
+
+def test_tidying_makes_room_for_the_largest_entry_that_may_be(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path / "cache", 60_000)
+    for name, height in (("aa", 28), ("bb", 28), ("cc", 112)):  # the last needs all but the whole folder
+        cache.store(key(name), frames(0, height=height))
+    assert len(entries(cache)) == 2
+    cache.tidy()
+    cache.store(key("cc"), frames(0, height=112))
+    assert [path.name for path in entries(cache)] == [key("cc")]
 
 
 def test_a_count_left_wrong_by_a_kill_is_put_right(tmp_path: Path) -> None:
     cache = open_cache(tmp_path / "cache", 200_000)
-    cache.store("aa1", frames())
+    cache.store(key("aa1"), frames())
     (cache.folder / "size").write_text("199999")
-    abandoned = cache.folder / "aa" / ".half-written"
+    abandoned = path_of(cache, "aa1").parent / ".rollplex-half-written"
     abandoned.write_bytes(b"0" * 1000)
     os.utime(abandoned, (0, 0))
-    cache.store("aa2", frames(1))
-    assert {path.name for path in entries(cache)} == {"aa1", "aa2"}
+    cache.store(key("aa2"), frames(1))
+    cache.tidy()
+    cache.store(key("aa2"), frames(1))
+    assert {path.name for path in entries(cache)} == {key("aa1"), key("aa2")}
     assert int((cache.folder / "size").read_text()) == held(cache)
     assert not abandoned.exists()
 
@@ -192,10 +223,39 @@ cache = open_cache(Path(sys.argv[1]), 300_000)
 for number in range(120):
     value = (number * 7 + int(sys.argv[2])) % 40
     pixels = np.full((2, 56, 28 * (1 + value % 3), 3), value, dtype=np.uint8)
-    found = cache.load(f"{value % 5}{value}")
+    found = cache.load(f"{value:040x}")
     assert found is None or found.pixels.tobytes() == pixels.tobytes(), value
-    cache.store(f"{value % 5}{value}", Frames("video", pixels, 1.0))
+    cache.store(f"{value:040x}", Frames("video", pixels, 1.0))
+    cache.tidy()
+cache.tidy()
 """
+
+
+def test_nothing_but_entries_is_ever_deleted(tmp_path: Path) -> None:
+    """Somebody may name a folder with other things in it."""
+    for name in ("videos/0001.mp4", "ab/notes.txt", "ab/.hidden", "readme"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"0" * 5000)
+        os.utime(tmp_path / name, (0, 0))
+    cache = open_cache(tmp_path, 50_000)
+    for number in range(10):
+        cache.store(key(str(number)), frames(number, height=28))
+        cache.tidy()
+    assert 0 < len([path for path in tmp_path.glob("??/*") if len(path.name) == 40]) < 5
+    for name in ("videos/0001.mp4", "ab/notes.txt", "ab/.hidden", "readme"):
+        assert (tmp_path / name).read_bytes() == b"0" * 5000
+
+
+def test_a_decoder_does_not_wait_for_a_folder_that_another_tidies(cache: FrameCache) -> None:
+    with (cache.folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        started = time.monotonic()
+        cache.store(key("ab12"), frames())
+        assert time.monotonic() - started < 5
+    assert entries(cache) == []
+    assert not list(cache.folder.glob("??/.*"))
+    cache.store(key("ab12"), frames())
+    assert len(entries(cache)) == 1
 
 
 def test_processes_share_a_folder(tmp_path: Path) -> None:
@@ -220,8 +280,8 @@ def unwritable(tmp_path: Path) -> Path:
 
 def test_a_folder_that_went_away_is_no_error(cache: FrameCache, unwritable: Path) -> None:
     gone = FrameCache(unwritable, 1 << 20)
-    gone.store("ab12", frames())
-    assert gone.load("ab12") is None
+    gone.store(key("ab12"), frames())
+    assert gone.load(key("ab12")) is None
 
 
 def test_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

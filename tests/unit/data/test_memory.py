@@ -58,7 +58,7 @@ def videos(video: Video, tmp_path: Path) -> Path:
     [
         pytest.param("1Gi", 20, id="cached"),
         pytest.param("1Gi", 60, marks=pytest.mark.long, id="cached-long"),
-        pytest.param("3M", 60, marks=pytest.mark.long, id="decoded-long"),
+        pytest.param("4M", 60, marks=pytest.mark.long, id="decoded-long"),
     ],
 )
 def test_memory_does_not_grow_with_the_steps(

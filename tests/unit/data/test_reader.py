@@ -107,6 +107,17 @@ def test_media_come_from_the_cache_the_second_time(model_folder: Path, rows: lis
         assert torch.equal(first.media[0].patches, again.media[0].patches)
 
 
+def test_a_full_cache_makes_room_while_the_run_goes_on(model_folder: Path, rows: list[Row], tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    with reading(model_folder, cache=CacheSpec(path=str(folder), max_bytes="200k")) as reader:  # room for two videos
+        first = reader.read_all(rows[:1], "spec.data.train")[0].media[0]
+        for _ in range(20):
+            reader.read_all(rows, "spec.data.train")
+            assert sum(path.stat().st_size for path in folder.glob("??/[!.]*")) <= 200_000
+        assert reader.cache["misses"] > 2
+    assert 0 < len(list(folder.glob("??/[!.]*"))) <= 200_000 / (first.patches.numel() / 2)
+
+
 def test_a_cache_of_the_job_that_cannot_be_written_is_a_fault_of_the_job(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     cache = CacheSpec(path=str(tmp_path / "file" / "cache"))

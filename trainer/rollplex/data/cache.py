@@ -2,8 +2,9 @@
 
 What is kept is bytes of pixels; patches follow from them by a table look-up, and would take four times the space. Many
 processes share one folder. An entry is written aside and renamed, so it is there as a whole or not at all; one that
-does not match its checksum is a miss and goes. ``size`` holds the bytes of all entries: whoever adds one locks that
-file, and first makes room by deleting what was not used for longest.
+does not match its checksum is a miss and goes. ``size`` holds the bytes of all; whoever adds one has locked ``lock``.
+Where one does not fit, ``full`` says how large it was, and the next :meth:`FrameCache.tidy` makes room. That lists the
+whole folder, which may take long; a decoder has a time limit, and must not pass it for the cache's sake.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import tempfile
 import time
 import zlib
@@ -28,7 +30,11 @@ from rollplex.data.pixels import PixelRules
 from rollplex.data.video import DECODERS, Frames, VideoBudget
 
 _MAGIC = b"rollplex-frames-1\n"
+# Nothing else in the folder is ever deleted: a user may name one that holds other things.
+_ENTRY = re.compile("[0-9a-f]{40}")
+_ASIDE = ".rollplex-"
 _ABANDONED_SECONDS = 3600.0  # a file that its writer, killed, will not rename
+_LOCK_SECONDS = 0.5
 _ROOM = 0.9  # share of the limit that is left once room had to be made, so that it is not made at every entry
 
 
@@ -67,60 +73,87 @@ class FrameCache:
         return None
 
     def store(self, key: str, frames: Frames) -> None:
-        """Keep the frames, unless they alone are above the limit."""
+        """Keep the frames, if there is room."""
         content = _written(frames)
         size = sum(map(len, content))
-        if size > self.max_bytes:
-            return
         path = self._entry(key)
         with contextlib.suppress(OSError):
+            if size > self.max_bytes or not self._fits(_number(self.folder / "size"), size):
+                return
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, aside = tempfile.mkstemp(prefix=".", dir=path.parent)
+            descriptor, aside = tempfile.mkstemp(prefix=_ASIDE, dir=path.parent)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.writelines(content)
-                with self._locked() as total:
-                    if path.exists():
+                with self._locked():
+                    used = _number(self.folder / "size")
+                    if path.exists() or not self._fits(used, size):
                         return
-                    used = _number(total)
-                    if used + size > self.max_bytes:
-                        used = self._make_room(size)
-                    # counted first: a kill in between leaves the count too high, and the next clean-up sets it right
-                    _write_number(total, used + size)
+                    # counted first: a kill in between leaves the count too high, and the next tidying sets it right
+                    self._write_size(used + size)
                     os.replace(aside, path)
             finally:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(aside)
 
+    def tidy(self) -> None:
+        """Make room if an entry did not fit: delete what was not used for longest. Else this costs nothing."""
+        with contextlib.suppress(OSError):
+            if not (self.folder / "full").exists():
+                return
+            with self._locked():
+                wanted = _number(self.folder / "full")
+                left = self._make_room(min(int(self.max_bytes * _ROOM), self.max_bytes - wanted))
+                self._write_size(left)
+                (self.folder / "full").unlink(missing_ok=True)
+
     def _entry(self, key: str) -> Path:
         return self.folder / key[:2] / key
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
-        with os.fdopen(os.open(self.folder / "size", os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # goes with the process, however it ends
-            yield file
+    def _write_size(self, used: int) -> None:
+        aside = self.folder / "size.new"
+        aside.write_text(str(used))
+        aside.replace(self.folder / "size")
 
-    def _make_room(self, size: int) -> int:
-        """Delete what was used longest ago until ``size`` more bytes fit; returns the bytes left."""
+    def _fits(self, used: int, size: int) -> bool:
+        if used + size <= self.max_bytes:
+            return True
+        (self.folder / "full").write_text(str(size))
+        return False
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """The folder for oneself; raises BlockingIOError if another keeps it for longer than an entry takes."""
+        with os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+            until = time.monotonic() + _LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # goes with the process, however it ends
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(0.002)
+            yield
+
+    def _make_room(self, most: int) -> int:
+        """Delete what was used longest ago until all entries take at most ``most`` bytes; returns what they take."""
         entries = []
         for shelf in os.scandir(self.folder):
-            if not shelf.is_dir():
-                continue
-            for item in os.scandir(shelf):
-                stat = item.stat()
-                if not item.name.startswith("."):
-                    entries.append((stat.st_mtime_ns, stat.st_size, item.path))
-                elif stat.st_mtime < time.time() - _ABANDONED_SECONDS:
-                    _unlink(item.path)
-        left = sum(entry_size for _, entry_size, _ in entries)
-        if left + size <= self.max_bytes:
-            return left  # the count was too high
-        for _, entry_size, path in sorted(entries):
-            if left + size <= self.max_bytes * _ROOM or left == 0:
+            for item in os.scandir(shelf) if len(shelf.name) == 2 and shelf.is_dir() else ():
+                with contextlib.suppress(FileNotFoundError):
+                    stat = item.stat()
+                    if _ENTRY.fullmatch(item.name):
+                        entries.append((stat.st_mtime_ns, stat.st_size, item.path))
+                    elif item.name.startswith(_ASIDE) and stat.st_mtime < time.time() - _ABANDONED_SECONDS:
+                        os.unlink(item.path)
+        left = sum(size for _, size, _ in entries)
+        for _, size, path in sorted(entries):
+            if left <= most:
                 break
-            _unlink(path)
-            left -= entry_size
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            left -= size
         return left
 
 
@@ -160,18 +193,8 @@ def _read(file: BinaryIO) -> Frames | None:
     return Frames(head["kind"], np.frombuffer(content, dtype=np.uint8).reshape(head["shape"]), head["seconds_per_grid"])
 
 
-def _number(file: BinaryIO) -> int:
-    digits = file.read(32)
-    return int(digits) if digits.isdigit() else 0
-
-
-def _write_number(file: BinaryIO, number: int) -> None:
-    file.seek(0)
-    file.write(b"%d" % number)
-    file.truncate()
-    file.flush()
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text() or 0)
+    except (FileNotFoundError, ValueError):
+        return 0

@@ -35,7 +35,7 @@ class Row:
     """One prompt of a dataset.
 
     ``messages`` hold a part ``{"type": "image"}`` or ``{"type": "video"}`` where one of ``media`` stands, in order;
-    ``fields`` is the row as it is in the file, without the bytes of its media.
+    ``fields`` is the row as it is in the file, with null for bytes: all rows are held in memory, and rewards get them.
     """
 
     id: str
@@ -121,11 +121,9 @@ def _row(record: Record, columns: Columns) -> Row:
             f"column {unused[0]!r} holds media, but no message has a part for it; "
             'put {"type": "video", "video": PATH} or {"type": "image", "image": PATH} into its content'
         )
-    tops = {found[0].partition(".")[0] for found in taken.values() if found}
-    kept = {key: _without_bytes(value) if key in tops else value for key, value in fields.items()}
     named = _optional(fields, columns.id)
     row_id = f"{record.file.stem}:{record.number}" if named is None else str(named[1])
-    return Row(row_id, parts, media, answer, kept)
+    return Row(row_id, parts, media, answer, _without_bytes(fields))
 
 
 def _optional(fields: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,7 @@ class Reader:
         video = data.video
         self._budget = VideoBudget(video.fps, video.max_frames, video.max_pixels_per_frame)
         self._frames = _open_cache(data.cache)
+        self._tidying = threading.Thread()
         workers = default_workers() if data.workers == "auto" else data.workers
         self._pool = WorkerPool(workers, "decode", import_decoders)
         # rows about one video that are in flight together share its decoding
@@ -70,8 +72,14 @@ class Reader:
         if running is None:
             limit = self.data.decode_timeout_seconds
             future = self._pool.submit(decode, file, self._budget, self._rules, self._frames, timeout=limit)
-            running = self._decoding[file] = _Decoding(file, future, self.cache)
+            running = self._decoding[file] = _Decoding(file, future, self._count)
         return running
+
+    def _count(self, cached: bool) -> None:
+        self.cache["hits" if cached else "misses"] += 1
+        if not (cached or self._frames is None or self._tidying.is_alive()):
+            self._tidying = threading.Thread(target=self._frames.tidy, name="tidy-cache", daemon=True)
+            self._tidying.start()
 
     def short_enough(self, rows: Sequence[Row], where: str) -> Sequence[Row]:
         """The rows but those whose text alone is above ``maxPromptTokens``; nothing is decoded for that.
@@ -146,8 +154,8 @@ def _open_cache(spec: CacheSpec) -> FrameCache | None:
 class _Decoding:
     """One medium in flight, shared by the rows that need it."""
 
-    def __init__(self, file: MediaFile, future: Future[Any], cache: Counter[str]) -> None:
-        self._file, self._future, self._cache = file, future, cache
+    def __init__(self, file: MediaFile, future: Future[Any], count: Callable[[bool], None]) -> None:
+        self._file, self._future, self._count = file, future, count
         self._media: Media | None = None
 
     def media(self) -> Media:
@@ -159,7 +167,7 @@ class _Decoding:
                 raise MediaError("timeout", self._file.name, str(error)) from None
             except WorkerDiedError as error:
                 raise MediaError("crashed", self._file.name, str(error)) from None
-            self._cache["hits" if cached else "misses"] += 1
+            self._count(cached)
             patches = torch.from_numpy(values).view(torch.float32).view(grid[0] * grid[1] * grid[2], -1)
             self._media = Media(self._file.kind, patches, grid, seconds)
         return self._media
