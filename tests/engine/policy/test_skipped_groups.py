@@ -137,6 +137,19 @@ def test_leaving_out_changes_no_weight(mode: str) -> None:
         assert torch.allclose(left_out[name], exact, rtol=1e-5, atol=1e-7), name
 
 
+@pytest.mark.parametrize("mode", ["serial", "overlap", "stream"])
+def test_the_same_bits_whatever_turns_out_idle_when(mode: str) -> None:
+    """The last group, which reads the first one's video, has nothing to learn; its rewards come early or late."""
+    found = []
+    for order in range(6):
+        case = Case(mode=mode, kl=0.0, deterministic=True)
+        setup = Setup(case=case, rollout=ScriptedRollout(with_rewards({3: [0.5] * 4}), order))
+        assert setup.run().skipped_groups == 1
+        found.append(setup.keep.gradients)
+    for other in found[1:]:
+        assert all(torch.equal(found[0][name], other[name]) for name in found[0])
+
+
 def test_a_parity_check_that_found_nothing_to_compare_is_made_in_the_next_step() -> None:
     """The double's engine says -1.0 for every token, which the trainer does not; step 1 is always checked."""
     setup = Setup(case=Case(kl=0.0), rollout=ByStep([EQUAL, EQUAL, {}, {}], first=1))

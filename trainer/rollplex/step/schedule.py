@@ -46,8 +46,9 @@ class Schedule:
             return self._serial(item, progress)
         if self.mode == "overlap":
             return self._overlap(item, progress)
-        if self.deterministic and item.kind is Kind.ACTOR_SUFFIX:
-            return item == progress.next_of(Kind.ACTOR_SUFFIX)
+        if self.deterministic and item.kind in (Kind.ACTOR_SUFFIX, Kind.ENCODE_BACKWARD):
+            # media in turn too: when a group turns out to have no loss must not change the order of their backwards
+            return item == progress.next_of(item.kind)
         return True
 
     def _serial(self, item: Item, progress: Progress) -> bool:

@@ -151,6 +151,11 @@ def idle_items(plan: StepPlan, groups: Collection[int]) -> set[Item]:
 _OF_UNIT = (Kind.REF_PREFIX, Kind.REF_SUFFIX, Kind.ACTOR_PREFIX, Kind.ACTOR_SUFFIX, Kind.PREFIX_BACKWARD)
 
 
+def _turn(item: Item, needs: set[Item]) -> tuple[int, Item]:
+    """Sorts in unit order; the backward of a medium comes with the last unit that reads it."""
+    return (max(need.index for need in needs) if item.kind is Kind.ENCODE_BACKWARD else 0, item)
+
+
 class Progress:
     """Which items are complete, ready, or still wait (not thread-safe: the step's lock guards it)."""
 
@@ -162,7 +167,7 @@ class Progress:
                 self._followers[need].append(item)
         # in order: the first of a kind is then known without looking at the others
         self._incomplete: dict[Kind, dict[Item, None]] = {kind: {} for kind in Kind}
-        for item in sorted(graph):
+        for item in sorted(graph, key=lambda item: _turn(item, graph[item])):
             self._incomplete[item.kind][item] = None
         self.ready: set[Item] = {item for item, missing in self._missing.items() if missing == 0}
         self._live: set[int] = set()  # units whose actor prefix graph is held
@@ -196,7 +201,7 @@ class Progress:
         return len(self._live)
 
     def next_of(self, kind: Kind) -> Item | None:
-        """The smallest item of a kind that is not complete yet."""
+        """The first item of a kind, in unit order, that is not complete yet."""
         return next(iter(self._incomplete[kind]), None)
 
     def all_complete(self, *kinds: Kind) -> bool:
