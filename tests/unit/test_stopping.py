@@ -47,7 +47,7 @@ def test_signals(signals: list[signal.Signals], lines: list[str], code: int) -> 
     with subprocess.Popen([sys.executable, "-c", restore + LOOP], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        said = []
+        said: list[str] = []
         for number in signals:
             process.send_signal(number)
             if len(said) < len(lines):

@@ -28,6 +28,7 @@ from rollplex.step.timeline import Timeline
 from rollplex.stopping import Stop
 from rollplex.telemetry.progress import Progress
 from rollplex.telemetry.run import RunFolder
+from rollplex.telemetry.tracker import refuse_missing
 
 
 @dataclass
@@ -69,8 +70,9 @@ def read_input(job: RollplexJob, place: Place, found: Checkpoint | None, progres
     """Read what the job names, and see whether its checkpoint still fits.
 
     Raises:
-        JobError: something cannot be read, or has changed since the checkpoint.
+        JobError: something cannot be read or is not installed, or has changed since the checkpoint.
     """
+    refuse_missing(job.spec.tracking)
     with progress.phase("reading the data"):
         columns = columns_of(job.spec.data)
         rows = read_rows(job.spec.data.train, "spec.data.train", columns)
@@ -111,10 +113,12 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
         with progress.phase("starting the rollout engine"):
             rollout = setup.build_rollout(spec, models, start.weights_version)
             stack.callback(rollout.close)
-        if given.found is not None:
-            load_random_state(given.found)
         runner = StepRunner(spec, models, rollout, rewards, Timeline(), check=stop.check)
         folder = stack.enter_context(_run_folder(given, progress))
+        # once more, since what was imported and built meanwhile drew an amount that depends on what was there before
+        torch.manual_seed(spec.training.seed)
+        if given.found is not None:
+            load_random_state(given.found)
         store = CheckpointStore(given.place.checkpoints)
         saver = Saver(store, spec.checkpoint, spec.training.steps, given.head, lambda: state_tensors(models))
         yield Trainer(
@@ -123,12 +127,21 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
 
 
 def _run_folder(given: Input, progress: Progress) -> RunFolder:
-    job, tensorboard, place = resolved_yaml(given.job), given.job.spec.tracking.tensorboard, given.place
+    job, tracking, place = resolved_yaml(given.job), given.job.spec.tracking, given.place
     try:
         if given.found is not None:
-            return RunFolder.resume(place.run, job, given.start.step, tensorboard=tensorboard)
+            return RunFolder.resume(
+                place.run, job, given.start.step, tensorboard=tracking.tensorboard, wandb=tracking.wandb
+            )
         return RunFolder.create(
-            place.run, job, tensorboard=tensorboard, checkpoints=place.checkpoints, say=progress.say
+            place.run,
+            job,
+            tensorboard=tracking.tensorboard,
+            wandb=tracking.wandb,
+            checkpoints=place.checkpoints,
+            say=progress.say,
         )
+    except JobError:
+        raise
     except ValueError as error:
         raise JobError.at("--name", str(error)) from None

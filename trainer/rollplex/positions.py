@@ -7,11 +7,13 @@ position so far plus one. (transformers 5.19 continues at start + max(h, w) inst
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
+from rollplex.api.shapes import ModelShape
 from rollplex.batch import Media
 
 
@@ -60,3 +62,39 @@ def suffix_positions(positions: torch.Tensor, response_tokens: int) -> torch.Ten
     following = int(positions.max()) + 1
     rest = torch.arange(following, following + response_tokens - 1, dtype=torch.int64).expand(3, -1)
     return torch.cat([positions[:, -1:], rest], dim=1)
+
+
+def positions_of_inputs(inputs: Mapping[str, Any], shape: ModelShape) -> torch.Tensor:
+    """Position ids [3, 1, P] for a transformers model, from what its processor made of one prompt.
+
+    Args:
+        inputs: ``input_ids`` [1, P], and ``image_grid_thw``, ``video_grid_thw``, ``second_per_grid_ts`` where there are
+            media.
+        shape: of the model.
+    """
+    (ids,) = torch.as_tensor(inputs["input_ids"]).tolist()
+    merge = shape.vision.merge
+    grids = {
+        "image": [(grid, 0.0) for grid in _rows(inputs, "image_grid_thw")],
+        "video": list(zip(_rows(inputs, "video_grid_thw"), _rows(inputs, "second_per_grid_ts"), strict=True)),
+    }
+    media: list[Media] = []
+    starts: list[int] = []
+    at = 0
+    while at < len(ids):
+        kind = {shape.image_token: "image", shape.video_token: "video"}.get(ids[at])
+        if kind is None or not grids[kind]:  # a placeholder that stands for nothing is an ordinary token
+            at += 1
+            continue
+        (t, h, w), seconds = grids[kind].pop(0)
+        found: Any = kind
+        media.append(Media(found, torch.empty(0), (int(t), int(h), int(w)), float(seconds)))
+        starts.append(at)
+        at += media[-1].tokens(merge)
+    rule = {"merge": merge, "tokens_per_second": shape.vision.tokens_per_second}
+    return rope_positions(len(ids), media, starts, **rule)[:, None]
+
+
+def _rows(inputs: Mapping[str, Any], name: str) -> list[Any]:
+    value = inputs.get(name)
+    return [] if value is None else torch.as_tensor(value).tolist()
