@@ -38,10 +38,14 @@ def recompute(spec: JobSpec) -> bool:
 
 def model_shape(spec: JobSpec) -> ModelShape:
     """Shape of the job's model folder. Raises JobError where it is missing or unsupported."""
+    return _shape("spec.model.path", spec.model.path)
+
+
+def _shape(field: str, folder: str) -> ModelShape:
     try:
-        return shape_from_folder(spec.model.path)
+        return shape_from_folder(folder)
     except ValueError as error:
-        raise JobError.at("spec.model.path", str(error)) from None
+        raise JobError.at(field, str(error)) from None
 
 
 def resolved(job: RollplexJob, shape: ModelShape) -> RollplexJob:
@@ -68,14 +72,15 @@ def build_models(spec: JobSpec) -> Models:
     Raises:
         JobError: a folder that cannot be loaded, a reference that reads other tokens, or nothing left to train.
     """
+    given = spec.model.reference
+    if spec.algorithm.needs_reference and given != "initial":  # before a large model is loaded for nothing
+        _refuse_other_tokens(model_shape(spec), _shape("spec.model.reference", given))
     actor = _load(spec, "spec.model.path", spec.model.path)
     if not spec.algorithm.needs_reference:
         return assemble(spec, actor, None)
-    if spec.model.reference == "initial":
+    if given == "initial":
         return assemble(spec, actor, _load(spec, "spec.model.path", spec.model.path))
-    reference = _load(spec, "spec.model.reference", spec.model.reference)
-    _refuse_other_tokens(actor.shape, reference.shape)
-    return assemble(spec, actor, reference)
+    return assemble(spec, actor, _load(spec, "spec.model.reference", given))
 
 
 def _refuse_other_tokens(actor: ModelShape, reference: ModelShape) -> None:

@@ -121,6 +121,32 @@ def test_every_gradient_equals_the_formula_over_full_passes(
     assert ("ratio/mean" in metrics) == (ratio == "rollout")
 
 
+def test_a_teacher_of_another_size_is_distilled(passes: Passes) -> None:
+    """Its own tower, its own boundary KV; only tokens, patches and positions are the student's."""
+    small = tiny_shape()
+    larger = replace(
+        small, hidden=192, layers=3, ffn=320, heads=6, kv_heads=3, vocabulary=512, vision=replace(small.vision, depth=3)
+    )
+    teacher = random_policy(larger, seed=9).requires_grad_(False)
+    twin = hf_twin(teacher)
+    samples: list[list[Sample]] = []
+    for group, prompt in enumerate(passes.prompts):
+        samples.append([])
+        for index, sample in enumerate(passes.samples[group]):
+            tokens = passes.responses[group, index].token_ids
+            with torch.no_grad():
+                scores = full_pass_logprobs(twin, prompt, tokens, 1.0) if tokens else torch.zeros(0)
+            samples[-1].append(replace(sample, reference=scores))
+    _, exact = replace(passes, samples=samples).exact("opd", "one", 0.0)
+    result, gradients = run_step(
+        passes.actor, teacher, case_of("opd", "one", "stream", 0.0), passes.prompts, passes.responses
+    )
+    errors = relative_errors(gradients, exact)
+    assert max(errors.values()) <= LIMIT
+    reverse = torch.cat([sample.logp.detach() - sample.reference for group in samples for sample in group])
+    assert step_metrics(result, Yardstick())["kl/mean"] == pytest.approx(reverse.mean().item(), rel=1e-4)
+
+
 def test_the_metrics_of_the_ratio_are_those_of_the_tokens(passes: Passes) -> None:
     case = case_of("grpo", "rollout", "stream", 0.3)
     result, _ = run_step(passes.actor, passes.initial, case, passes.prompts, passes.responses)
