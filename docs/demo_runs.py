@@ -53,7 +53,7 @@ def run_demo(seed: int) -> dict[str, Any]:
         "blanked": rows[-1]["eval/blank/reward/mean"],
         "parity_max": max(row.get("parity/max", 0.0) for row in rows),
         "rewards": [round(reward, 4) for reward in rewards],
-        "output": done.stdout.splitlines(),
+        "output": abridged(done.stdout.splitlines(), len(rows)),
     }
 
 
@@ -72,18 +72,19 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def abridged(output: list[str], steps: int) -> str:
-    """The output's lines worth a look: what goes before the training, a few steps, and the end."""
+def abridged(output: list[str], steps: int) -> list[str]:
+    """The lines of the training that are worth a look: its start, a few steps, and the end."""
+    start = next(number for number, line in enumerate(output) if line.startswith("reading the data:"))
     kept: list[str] = []
-    for line in output:
-        number = int(line.split()[1].partition("/")[0]) if line.startswith("step ") else None
-        if number is None or number in (1, 2, steps) or (number % 50 == 0):
+    for line in output[start:]:
+        step = int(line.split()[1].partition("/")[0]) if line.startswith("step ") else None
+        if line.startswith("make"):  # on its way out of the folder
+            continue
+        if step is None or step in (1, 2, steps) or step % 50 == 0:
             kept.append(line.rstrip())
         elif kept[-1] != "...":
             kept.append("...")
-    start = next(index for index, line in enumerate(kept) if line.startswith("reading the data:"))
-    end = ["..."] if start else []
-    return "\n".join(["```text", *end, *kept[start:], "```"])
+    return kept
 
 
 def draw_rewards(report: dict[str, Any], path: Path) -> None:
@@ -104,17 +105,17 @@ def draw_rewards(report: dict[str, Any], path: Path) -> None:
 
 def put(page: Path, mark: str, text: str) -> None:
     """Replace what stands between two marks of a page."""
-    begin, end = f"<!-- {mark} -->\n", f"\n<!-- /{mark} -->"
+    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
     before, _, rest = page.read_text().partition(begin)
     _, found, after = rest.partition(end)
     if not found:
         sys.exit(f"{page} lacks the marks {begin.strip()} and {end.strip()}")
-    page.write_text(before + begin + text + end + after)
+    page.write_text(before + begin + text + "\n" + end + after)
 
 
 def write_pages(report: dict[str, Any]) -> None:
     put(DOCS / "demo.md", "seeds", table(report))
-    put(ROOT / "README.md", "demo", abridged(report["runs"][0]["output"], report["runs"][0]["steps"]))
+    put(ROOT / "README.md", "demo", "\n".join(["```text", *report["runs"][0]["output"], "```"]))
     draw_rewards(report, DOCS / "demo-reward.svg")
 
 
