@@ -79,3 +79,18 @@ def test_without_hooks_autograd_keeps_its_gradient() -> None:
     push(weight, 2.0)
     assert weight.grad is not None
     assert dict(gradients.items()) == {}
+
+
+def test_filling_gives_zeros_where_nothing_came_and_leaves_the_rest() -> None:
+    used, skipped, other = (
+        parameter(1.0, dtype=torch.bfloat16),
+        parameter(1.0, 2.0, dtype=torch.bfloat16),
+        parameter(1.0),
+    )
+    gradients = Gradients([("used", used), ("skipped", skipped), ("other", other)])
+    push(used, 3.0)
+    gradients.fill(["used", "skipped"])
+    assert {name: (g.tolist(), g.dtype) for name, g in gradients.items()} == {
+        "used": ([3.0], torch.float32),
+        "skipped": ([0.0, 0.0], torch.float32),
+    }
