@@ -61,7 +61,7 @@ def imported(folder: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folder", "own", "extras"),
-    [("trainer", {"rollplex"}, ("train",)), ("tests", {"rollplex", "tests"}, ("train", "dev"))],
+    [("trainer", {"rollplex"}, ("train", "wandb")), ("tests", {"rollplex", "tests"}, ("train", "dev"))],
 )
 def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple[str, ...]) -> None:
     lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]

@@ -172,17 +172,17 @@ def test_all_faults_come_at_once() -> None:
         "algorithm.groupSize=1",
         "rollout.topK=5",
         "schedule.sharePrefix=false",
-        "tracking.wandb.project=p",
+        "memory.budget=1Gi",
         "reward.0.weight=heavy",
         context="train",
     )
     assert sorted(path for path, _ in faults) == [
         "spec.algorithm.groupSize",
+        "spec.memory.budget",
         "spec.model.pth",
         "spec.reward.0.weight",
         "spec.rollout.topK",
         "spec.schedule.sharePrefix",
-        "spec.tracking.wandb",
         "spec.training.steps",
     ]
 

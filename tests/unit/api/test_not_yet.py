@@ -33,7 +33,6 @@ USES = {
     "spec.memory.budget": "76Gi",
     "spec.memory.activations": "offload",
     "spec.memory.optimizer": "host",
-    "spec.tracking.wandb": "{project: p}",
     "spec.numa.pinning": "process",
 }
 
@@ -76,6 +75,7 @@ def test_what_works_today_is_not_refused(value: str) -> None:
         "memory={activations: recompute, optimizer: hbm}",
         "evaluation={data: v.jsonl, everySteps: 5, samples: 2, blankFrames: true}",
         "reward.0={name: iou, options: {kind: box}}",
+        "tracking.wandb={project: p, mode: offline}",
         "precision=bf16",
         "schedule={mode: serial, sharePrefix: false, runAhead: 4, deterministic: true}",
         "data={train: t.parquet, format: verl, groupByMedia: true, cache: {path: c, maxBytes: 1Gi}}",
@@ -94,5 +94,4 @@ def test_whole_job_is_refused_for_its_later_parts_only() -> None:
         "spec.parallelism.train.tensor",
         "spec.parallelism.rollout.tensor",
         "spec.memory.budget",
-        "spec.tracking.wandb",
     ]

@@ -23,7 +23,6 @@ NOT_YET: dict[str, tuple[str | int | bool, ...]] = {
     "spec.memory.budget": (),
     "spec.memory.activations": ("auto", "keep", "recompute"),
     "spec.memory.optimizer": ("auto", "hbm"),
-    "spec.tracking.wandb": (),
     "spec.numa.pinning": ("auto", "container", "none"),
 }
 RANKS = 1

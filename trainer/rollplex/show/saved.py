@@ -46,12 +46,12 @@ class Run:
 
 
 def read_run(run: str | Path, runs: Path, step: int | None) -> Run:
-    """A run by its folder, or by its name below ``runs``; the newest saved step by default.
+    """A run by its folder (or that of its checkpoints), or by its name below ``runs``; the newest step by default.
 
     Raises:
         JobError: no such run, no such step, or files that cannot be read.
     """
-    folder = next((path for path in (Path(run), runs / run) if (path / "job.yaml").is_file()), None)
+    folder = next((path for path in (Path(run), Path(run) / "run", runs / run) if (path / "job.yaml").is_file()), None)
     if folder is None:
         raise JobError.at(str(run), f"is no run folder (with a job.yaml), and neither is {runs / run}")
     steps = saved_steps(folder)

@@ -3,6 +3,7 @@
 job.yaml        the resolved job
 metrics.jsonl   one object a step (docs/metrics-jsonl.md)
 tensorboard/    the same as TensorBoard scalars
+wandb/          the same for Weights & Biases, if the job asks for it
 timeline.jsonl  one line a step: who ran when
 trace.json      the last steps for ui.perfetto.dev, rewritten every few steps and at the end
 lanes.png       the last step as a picture, written at the end
@@ -21,12 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, SupportsFloat
 
+import yaml
+
+from rollplex.api.output import WandbSpec
 from rollplex.telemetry.events import StepTimeline
 from rollplex.telemetry.history import cut_lines, cut_rollouts
 from rollplex.telemetry.keys import Value, row
 from rollplex.telemetry.lanes import draw_lanes
 from rollplex.telemetry.trace import chrome_trace
-from rollplex.telemetry.tracker import JsonlTracker, TensorBoardTracker, Tracker
+from rollplex.telemetry.tracker import JsonlTracker, TensorBoardTracker, Tracker, WandbTracker
 
 TRACE_STEPS = 3
 TRACE_EVERY_STEPS = 10
@@ -52,6 +56,7 @@ class RunFolder:
         job: str,
         *,
         tensorboard: bool = True,
+        wandb: WandbSpec | None = None,
         checkpoints: Path | None = None,
         say: Callable[[str], object],
     ) -> RunFolder:
@@ -74,20 +79,22 @@ class RunFolder:
                 entry.rename(aside / "checkpoints" / entry.name)
             say(f"{path} holds an earlier run: moved aside to {aside}")
         path.mkdir(parents=True, exist_ok=True)
-        return cls._open(path, job, tensorboard, None)
+        return cls._open(path, job, tensorboard, wandb, None)
 
     @classmethod
-    def resume(cls, path: Path, job: str, step: int, *, tensorboard: bool = True) -> RunFolder:
+    def resume(
+        cls, path: Path, job: str, step: int, *, tensorboard: bool = True, wandb: WandbSpec | None = None
+    ) -> RunFolder:
         """Open the folder of a run that goes on after ``step``; what was recorded past it is taken out.
 
         Raises:
             ValueError: a running trainer still writes to it.
         """
         path.mkdir(parents=True, exist_ok=True)
-        return cls._open(path, job, tensorboard, step)
+        return cls._open(path, job, tensorboard, wandb, step)
 
     @classmethod
-    def _open(cls, path: Path, job: str, tensorboard: bool, after: int | None) -> RunFolder:
+    def _open(cls, path: Path, job: str, tensorboard: bool, wandb: WandbSpec | None, after: int | None) -> RunFolder:
         lock = (path / ".lock").open("ab")
         if not _try_lock(lock):
             raise ValueError(_RUNNING.format(path))
@@ -101,6 +108,8 @@ class RunFolder:
         trackers: list[Tracker] = [JsonlTracker(path / "metrics.jsonl")]
         if tensorboard:
             trackers.append(TensorBoardTracker(path / "tensorboard", after))
+        if wandb is not None:
+            trackers.append(WandbTracker(path, wandb, yaml.safe_load(job), after))
         return cls(path, lock, trackers)
 
     def sync(self) -> None:

@@ -1,12 +1,16 @@
-"""Where a step's metrics go: metrics.jsonl always, TensorBoard by the job's choice."""
+"""Where a step's metrics go: metrics.jsonl always, TensorBoard and Weights & Biases by the job's choice."""
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+from rollplex.api.errors import JobError
+from rollplex.api.output import TrackingSpec, WandbSpec
 from rollplex.telemetry.keys import Value, finite_or_none
 
 
@@ -51,3 +55,62 @@ class TensorBoardTracker:
 
     def close(self) -> None:
         self._writer.close()
+
+
+class WandbTracker:
+    """The same rows in Weights & Biases; offline they go into ``wandb/`` of the run folder, for ``wandb sync``.
+
+    A run that resumes goes on under its id, which ``wandb/run-id`` keeps; steps that it repeats are there twice.
+
+    Args:
+        folder: the run folder, after whose name the run is called.
+        spec: project and mode.
+        job: the resolved job, as plain data.
+        after: the step after which a resumed run goes on; None for a new run.
+
+    Raises:
+        JobError: Weights & Biases does not take the run (no key, no connection, no such project).
+    """
+
+    def __init__(self, folder: Path, spec: WandbSpec, job: Mapping[str, Any], after: int | None = None) -> None:
+        import wandb  # not a dependency: see refuse_missing
+
+        home = folder / "wandb"
+        home.mkdir(exist_ok=True)
+        kept = home / "run-id"
+        if after is None or not kept.is_file():
+            kept.write_text(secrets.token_hex(8))
+        try:
+            self._run = wandb.init(
+                project=spec.project,
+                mode=spec.mode,
+                # a run beside its checkpoints is PATH/run
+                name=folder.resolve().parent.name if folder.name == "run" else folder.name,
+                id=kept.read_text(),
+                resume="allow",
+                dir=str(folder),
+                config=dict(job),
+                settings=wandb.Settings(silent=True, console="off"),  # our own lines are all that a run prints
+            )
+        except wandb.errors.Error as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise JobError.at(_WANDB, f"{reason}; set WANDB_API_KEY, or use mode: offline") from None
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, metrics: Mapping[str, Value]) -> None:
+        self._run.log({**metrics, "step": step})
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+_WANDB = "spec.tracking.wandb"
+
+
+def refuse_missing(spec: TrackingSpec) -> None:
+    """Raise JobError where a tracker is wanted that is not installed, before a run has cost anything."""
+    if spec.wandb is None:
+        return
+    found = find_spec("wandb")
+    if found is None or found.origin is None:  # a folder of that name, as offline runs leave it, is no package
+        raise JobError.at(_WANDB, "the package wandb is not installed: pip install 'wandb>=0.31', or leave wandb out")
