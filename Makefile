@@ -24,7 +24,7 @@ setup: ## install into .venv (PYTHON=..., TORCH_INDEX=...); at once where nothin
 	@requirements/setup.sh
 
 demo: setup $(DEMO_MADE) ## make data and a tiny model, train on them into runs/demo (SEED=1)
-	$(BIN)/rollplex train examples/demo.yaml --name demo --set training.seed=$(SEED)
+	$(BIN)/rollplex train examples/demo.yaml --name demo --fresh --set training.seed=$(SEED)
 
 demo-seeds: setup ## make demo with three seeds, and what README and docs/demo.md say about it
 	$(BIN)/python docs/demo_runs.py

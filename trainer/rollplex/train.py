@@ -17,6 +17,7 @@ from rollplex.rollout.protocol import SampleError
 from rollplex.rollout.replay import Judged, ReplayError, save_rollouts
 from rollplex.rollout.stall import StallError
 from rollplex.step.metrics import Metrics, step_metrics
+from rollplex.step.problems import problem_lines
 from rollplex.step.runner import StepResult
 from rollplex.step.timeline import Yardstick
 from rollplex.stopping import StepDropped, Stop
@@ -86,6 +87,8 @@ def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
     except (StallError, SampleError, ReplayError, RewardError) as error:
         raise StepFailed(f"step {step}: {error}") from error
     yardstick.observe(result.timeline)
+    for line in problem_lines(step, result.prompts, result.scores):
+        progress.say(line)
     _keep_rollouts(trainer.folder.rollouts, result)
     metrics = step_metrics(result, yardstick)
     metrics |= trainer.loader.metrics()

