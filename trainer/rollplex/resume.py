@@ -23,10 +23,10 @@ from rollplex.telemetry.run import refuse_running
 Say = Callable[[str], object]
 
 
-def find_checkpoint(place: Place, say: Say) -> Checkpoint | None:
-    """The newest whole checkpoint of a run, or None; ``say`` gets a line for each damaged one that is passed over.
+def find_checkpoint(place: Place, fresh: bool, say: Say) -> Checkpoint | None:
+    """The newest whole checkpoint of a run, or None, as for one that starts ``fresh``.
 
-    Damaged ones are moved aside, and what a killed save left is taken away.
+    Damaged ones are moved aside, and what a killed save left is taken away; ``say`` gets a line for each damaged one.
 
     Raises:
         JobError: a trainer that is alive writes there.
@@ -35,6 +35,8 @@ def find_checkpoint(place: Place, say: Say) -> Checkpoint | None:
         refuse_running(place.run)
     except ValueError as error:
         raise JobError.at("--name", str(error)) from None
+    if fresh:
+        return None
     store = CheckpointStore(place.checkpoints)
     store.sweep()
     damaged: list[tuple[int, str]] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -57,9 +57,15 @@ class Stop:
         if self._interrupted:
             raise KeyboardInterrupt
         self._interrupted = True
-        self._say("Ctrl-C: finishing the step, then saving; again to stop at once")
+        self._tell("Ctrl-C: finishing the step, then saving; again to stop at once")
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
         if not self._terminated:
             self._terminated = True
-            self._say("SIGTERM: saving the last finished step")
+            self._tell("SIGTERM: saving the last finished step")
+
+    def _tell(self, line: str) -> None:
+        with suppress(
+            RuntimeError
+        ):  # the signal came in the middle of a write to the same stream, which refuses another
+            self._say(line)

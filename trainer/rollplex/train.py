@@ -41,7 +41,7 @@ def train(job: RollplexJob, name: str | None = None, fresh: bool = False) -> Non
     """
     place = Place.of_job(job.spec, name or job.metadata.name)
     with Progress(job.spec.training.steps) as progress:
-        found = None if fresh else find_checkpoint(place, progress.say)
+        found = find_checkpoint(place, fresh, progress.say)
         given = read_input(job, place, found, progress)
         if given.finished:
             progress.say(
@@ -65,7 +65,10 @@ def run(trainer: Trainer, progress: Progress) -> None:
     except StepDropped:
         pass
     except (RunStopped, StepFailed):
-        _save(trainer)  # the steps before were not in vain
+        try:
+            _save(trainer)  # the steps before were not in vain
+        except StepFailed as unsaved:
+            progress.say(str(unsaved))
         raise
     _save(trainer)
     if trainer.at.step < last:
