@@ -95,3 +95,17 @@ def test_state_of_other_parameters_is_refused(spoil: Callable[[dict[str, torch.T
     spoil(kept)
     with pytest.raises(ValueError, match=said):
         built(torch.bfloat16)[1].load(kept.items())
+
+
+def test_state_is_of_exactly_what_requires_gradients() -> None:
+    """Case 51: a frozen parameter has no state, and keeps its bits whatever the weight decay."""
+    parameters = model(torch.bfloat16)
+    parameters["vector"].requires_grad_(False)
+    gradients = Gradients(parameters.items())
+    optimizer = MasterAdamW(gradients, spec(weightDecay=0.5, learningRate=0.1))
+    before = parameters["vector"].detach().clone()
+    push(parameters, 0, skip="vector")
+    optimizer.step(gradients)
+    owners = {name.rpartition("/")[0] for name in optimizer.tensors()} - {""}
+    assert owners == {"matrix", "one"}
+    assert torch.equal(parameters["vector"], before)
