@@ -52,6 +52,9 @@ class DecodeLane:
         except BaseException as caught:  # noqa: BLE001 (raised again in the compute lane)
             error = caught
         self._ended(error)
+        # They are methods of the owner, which holds this lane: a circle that would keep a step's pixels and activations
+        # until Python next looks for circles, many steps later.
+        del self._finished, self._ended
 
     def _step(self) -> None:
         start = time.perf_counter()
