@@ -47,13 +47,14 @@ def tensors(run: Path) -> tuple[int, dict[str, torch.Tensor]]:
     return found.step, {name: tensor.clone() for name, tensor in found.tensors()}
 
 
-def assert_same_bits(one: Path, other: Path) -> None:
+def assert_same_bits(one: Path, other: Path, drawn: bool = True) -> None:
+    """``drawn`` False: torch's random state may differ, since the engine drew another number of times from it."""
     (step, ours), (same_step, theirs) = tensors(one), tensors(other)
     assert step == same_step
     assert ours.keys() == theirs.keys()
     assert any(name.endswith("/exp_avg_sq") for name in ours)
     for name in ours:
-        assert torch.equal(ours[name], theirs[name]), name
+        assert torch.equal(ours[name], theirs[name]) or (name == "rng/torch" and not drawn), name
 
 
 def assert_same_history(one: Path, other: Path) -> None:
@@ -86,7 +87,7 @@ def test_three_steps_and_three_more_are_six_live_steps_bit_for_bit(
     assert f"going on after step {STEPS} (saved " in done.stdout
     assert f"  changed since then: spec.training.steps: {STEPS} -> {2 * STEPS}" in done.stdout
     assert f"step {STEPS}/" not in done.stdout
-    assert_same_bits(workplace / "runs/parts", straight)
+    assert_same_bits(workplace / "runs/parts", straight, drawn=False)  # a last step is evaluated: here 3 and 6
     assert_same_history(workplace / "runs/parts", straight)
     ours, theirs = read_run(workplace / "runs/parts", "").rows, read_run(straight, "").rows
     assert ours[-1]["eval/reward/mean"] == theirs[-1]["eval/reward/mean"]
@@ -258,7 +259,7 @@ def test_killed_terminated_and_interrupted_run_is_the_straight_one(
 
     monkeypatch.chdir(workplace)
     train(load_job("signals.yaml", context="train", ranks=1), "signals")
-    assert_same_bits(run, straight)
+    assert_same_bits(run, straight, drawn=False)
     ids = [row["prompt_id"] for step in range(1, 7) for row in samples(run, step)]
     assert ids == [row["prompt_id"] for step in range(1, 7) for row in samples(straight, step)]
     assert [row["step"] for row in read_run(run, "").rows] == [1, 2, 3, 4, 5, 6]
