@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,10 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("<i>picture</i>", [{"type": "text", "text": HOSTILE}, {"type": "image", "image": "red.png"}]),
         ("words", "Say nothing."),
     ]
-    rows = [{"id": name, "messages": [{"role": "user", "content": part}], "answer": "red"} for name, part in parts]
+    rows: list[dict[str, Any]] = [
+        {"id": name, "messages": [{"role": "user", "content": part}], "answer": "red"} for name, part in parts
+    ]
+    rows[1]["answer"] = ["red", 2]
     (place / "data/three.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     job = job_from(
         {

@@ -105,6 +105,7 @@ def test_page_shows_prompts_as_the_model_saw_them(document: Element) -> None:
         "words",
     ]
     users = [next(turn for turn in group.all("div", "turn") if turn.one("b").text == "user") for group in groups]
+    assert [group.one("div", "right").text for group in groups] == ["answerred", 'answer["red", 2]', "answerred"]
     assert [turn.one("p").text for turn in users] == ["video What colour is it?", f"{HOSTILE}image ", "Say nothing."]
 
 

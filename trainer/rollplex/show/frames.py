@@ -1,4 +1,7 @@
-"""Small pictures of what the model saw, decoded again from the dataset's media by worker processes."""
+"""What the dataset says of a step's prompts: the right answers, and small pictures of what the model saw.
+
+Worker processes decode the media anew, as the job samples and resizes them.
+"""
 
 from __future__ import annotations
 
@@ -38,38 +41,47 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Media:
-    """The pictures of each prompt by id, and what the page has to say where there are none at all."""
+class Source:
+    """A prompt's row in the dataset."""
 
-    of_prompt: Mapping[str, Sequence[Pictures]]
+    answer: object
+    pictures: Sequence[Pictures]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Rows by prompt id, and what the page has to say where some are missing."""
+
+    of_prompt: Mapping[str, Source]
     fault: str = ""
 
 
-def read_pictures(spec: JobSpec, prompt_ids: Sequence[str]) -> Media:
-    """Pictures of the media of these prompts, as the job's budgets sample and resize them."""
+def read_sources(spec: JobSpec, prompt_ids: Sequence[str]) -> Sources:
+    """The rows of these prompts, as far as they are still there."""
     try:
         rows = read_rows(spec.data.train, "spec.data.train", columns_of(spec.data))
         rules = pixel_rules(spec.model.path)
     except JobError as error:
-        return Media({}, f"The dataset cannot be read any more: {error.faults[0]}")
+        return Sources({}, f"The dataset cannot be read any more: {error.faults[0]}")
     except (ValueError, OSError) as error:
-        return Media({}, f"The model folder cannot be read any more: {error}")
+        return Sources({}, f"The model folder cannot be read any more: {error}")
     wanted = set(prompt_ids)
-    found = {row.id: row.media for row in rows if row.id in wanted}
+    found = {row.id: row for row in rows if row.id in wanted}
     video = spec.data.video
     budget = VideoBudget(video.fps, video.max_frames, video.max_pixels_per_frame)
     with WorkerPool(default_workers(), "show", thumbnails_ready) as pool:
         limit = spec.data.decode_timeout_seconds
         running = {
             file: pool.submit(thumbnails, file, budget, rules, timeout=limit)
-            for file in dict.fromkeys(file for media in found.values() for file in media)
+            for file in dict.fromkeys(file for row in found.values() for file in row.media)
         }
         done = {file: _pictures(file, future) for file, future in running.items()}
     missing = len(wanted - set(found))
     fault = f"{missing} of these prompts are no longer in {spec.data.train}, so their frames are not shown." * (
         missing > 0
     )
-    return Media({prompt: [done[file] for file in media] for prompt, media in found.items()}, fault)
+    sources = {name: Source(row.answer, [done[file] for file in row.media]) for name, row in found.items()}
+    return Sources(sources, fault)
 
 
 def thumbnails_ready() -> None:

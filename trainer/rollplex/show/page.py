@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from rollplex.rollout.replay import SavedSample
 from rollplex.show.curve import curve
-from rollplex.show.frames import Pictures, read_pictures
+from rollplex.show.frames import Pictures, Source, read_sources
 from rollplex.show.prompt import ChatReader, Turn
 from rollplex.show.saved import Run, read_run
 
@@ -33,6 +34,7 @@ class Group:
     prompt_id: str
     prompt_tokens: int
     turns: Sequence[Turn]
+    right: str | None  # the dataset's answer
     media: Sequence[Pictures]
     answers: Sequence[Answer]
     mean: float | None
@@ -62,14 +64,14 @@ def page(run: Run, prompts: int) -> str:
     spec = run.job.spec
     every = run.groups
     groups = every[:prompts]
-    pictures = read_pictures(spec, [group[0].prompt_id for group in groups])
+    sources = read_sources(spec, [group[0].prompt_id for group in groups])
     chat: ChatReader | None = None
     notes: list[str] = []
     try:
         chat = ChatReader(spec.model.path)
     except ValueError as error:
         notes.append(f"The prompts' text is not shown: {error}.")
-    notes += [pictures.fault] if pictures.fault else []
+    notes += [sources.fault] if sources.fault else []
     if len(groups) < len(every):
         notes.append(f"The first {len(groups)} of {len(every)} prompts are shown; --prompts shows more.")
     rewards = [sample.reward for sample in run.samples if sample.reward is not None]
@@ -78,7 +80,7 @@ def page(run: Run, prompts: int) -> str:
         spec=spec,
         notes=notes,
         groups=[
-            _group(number, group, chat, pictures.of_prompt.get(group[0].prompt_id, ()), rewards)
+            _group(number, group, chat, sources.of_prompt.get(group[0].prompt_id), rewards)
             for number, group in enumerate(groups, start=1)
         ],
         rewards=rewards,
@@ -92,6 +94,11 @@ def number(value: float | None) -> str:
         return "–"
     text = f"{value:.3f}".rstrip("0").rstrip(".")
     return "0" if text in ("0", "-0") else text.replace("-", "−")
+
+
+def shown_answer(answer: object) -> str:
+    """A text as it is, anything else as JSON has it."""
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
 
 
 def hue(reward: float | None, rewards: Sequence[float]) -> int:
@@ -114,7 +121,7 @@ def _group(
     place: int,
     samples: Sequence[SavedSample],
     chat: ChatReader | None,
-    media: Sequence[Pictures],
+    source: Source | None,
     rewards: Sequence[float],
 ) -> Group:
     ids = samples[0].prompt_token_ids
@@ -124,7 +131,8 @@ def _group(
         prompt_id=samples[0].prompt_id,
         prompt_tokens=len(ids),
         turns=chat.turns(ids) if chat else (),
-        media=media,
+        right=shown_answer(source.answer) if source else None,
+        media=source.pictures if source else (),
         answers=[Answer(sample, hue(sample.reward, rewards), ended(sample, chat)) for sample in samples],
         mean=fmean(known) if known else None,
     )
