@@ -19,7 +19,8 @@ def gradients(**case: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("budget", [60, 10_000])
 @pytest.mark.parametrize(
-    ("mode", "deterministic", "run_ahead"), [("overlap", False, "auto"), ("overlap", False, 2), ("stream", True, "auto")]
+    ("mode", "deterministic", "run_ahead"),
+    [("overlap", False, "auto"), ("overlap", False, 2), ("stream", True, "auto")],
 )
 def test_serial_gives_the_same_bits(mode: str, deterministic: bool, run_ahead: int | str, budget: int) -> None:
     fixed: dict[str, Any] = {"deterministic": deterministic, "run_ahead": run_ahead, "budget": budget}
