@@ -90,8 +90,9 @@ def read_run(folder: Path, output: str) -> Run:
 
 @pytest.fixture(scope="session")
 def trained(workplace: Path, document: Callable[..., dict[str, Any]]) -> Run:
-    """Three live steps under ``stream``, by ``rollplex train``."""
-    (workplace / "job.yaml").write_text(yaml.safe_dump(document()))
+    """Three live steps under ``stream``, by ``rollplex train``, with every tracker."""
+    tracking = {"wandb": {"project": "tests", "mode": "offline"}}
+    (workplace / "job.yaml").write_text(yaml.safe_dump(document(tracking=tracking)))
     done = command("train", "job.yaml", "--name", "live", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
     run = read_run(workplace / "runs/live", done.stdout)

@@ -31,7 +31,14 @@ def test_run_reports_every_step(trained: Run) -> None:
 def test_run_says_nothing_but_its_own_lines(trained: Run) -> None:
     """torch, vLLM, Megatron-Core and transformers would each add notes that nobody can act on."""
     assert trained.errors == ""
-    own = ("step ", "reading the data", "decoding the first media", "loading the model", "starting the rollout engine", "runs/live: ")
+    own = (
+        "step ",
+        "reading the data",
+        "decoding the first media",
+        "loading the model",
+        "starting the rollout engine",
+        "runs/live: ",
+    )
     assert [line for line in trained.output.splitlines() if not line.startswith(own)] == []
 
 
@@ -94,6 +101,7 @@ def test_run_folder_holds_what_it_promises(trained: Run) -> None:
     folder = trained.folder
     assert (folder / "lanes.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "tensorboard").glob("events.*"))
+    assert list((folder / "wandb").glob("offline-run-*/*.wandb"))
     trace = json.loads((folder / "trace.json").read_text())
     assert any("actor_suffix" in str(event) for event in trace["traceEvents"])
     resolved = yaml.safe_load((folder / "job.yaml").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -73,6 +74,9 @@ class WandbTracker:
     """
 
     def __init__(self, folder: Path, spec: WandbSpec, job: Mapping[str, Any], after: int | None = None) -> None:
+        # our own lines are all that a run prints, and vLLM's import of openai is no reason to advertise another product
+        os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
         import wandb  # not a dependency: see refuse_missing
 
         home = folder / "wandb"
@@ -90,7 +94,7 @@ class WandbTracker:
                 resume="allow",
                 dir=str(folder),
                 config=dict(job),
-                settings=wandb.Settings(silent=True, console="off"),  # our own lines are all that a run prints
+                settings=wandb.Settings(console="off"),
             )
         except wandb.errors.Error as error:
             reason = str(error).strip().partition("\n")[0]
