@@ -51,8 +51,11 @@ def _shape(field: str, folder: str) -> ModelShape:
 def resolved(job: RollplexJob, shape: ModelShape) -> RollplexJob:
     """The job with what its model and its algorithm decide spelled out.
 
-    The model's own end tokens in ``rollout.stop``: nothing stops a response silently; the algorithm's own clip,
-    normalisation and KL weight.
+    The model's own end tokens in ``rollout.stop``: nothing stops a response silently; the longest prompt, where the job
+    leaves it open; the algorithm's own clip, normalisation and KL weight.
+
+    Raises:
+        JobError: a stop id that the model does not have, or prompt and response longer than its positions.
     """
     stops: list[int | str] = list(shape.eos_tokens)
     generation = Path(job.spec.model.path) / "generation_config.json"
@@ -60,10 +63,30 @@ def resolved(job: RollplexJob, shape: ModelShape) -> RollplexJob:
         named = json.loads(generation.read_text()).get("eos_token_id") or []
         stops += named if isinstance(named, list) else [named]
     stops += job.spec.rollout.stop
+    for stop in stops:
+        if isinstance(stop, int) and stop >= shape.vocabulary:
+            raise JobError.at(
+                "spec.rollout.stop", f"{stop} is no token of the model; its ids end at {shape.vocabulary - 1}"
+            )
     rollout = job.spec.rollout.model_copy(update={"stop": tuple(dict.fromkeys(stops))})
+    data = job.spec.data.model_copy(update={"max_prompt_tokens": _longest_prompt(job.spec, shape)})
     algorithm = job.spec.algorithm.filled(rollout.max_tokens)
-    spec = job.spec.model_copy(update={"rollout": rollout, "algorithm": algorithm})
+    spec = job.spec.model_copy(update={"data": data, "rollout": rollout, "algorithm": algorithm})
     return job.model_copy(update={"spec": spec})
+
+
+def _longest_prompt(spec: JobSpec, shape: ModelShape) -> int:
+    """``data.maxPromptTokens``; where the job leaves it open, what the model's positions leave beside a response."""
+    prompt, response, positions = spec.data.max_prompt_tokens, spec.rollout.max_tokens, shape.max_positions
+    if prompt + response <= positions:
+        return prompt
+    if "max_prompt_tokens" not in spec.data.model_fields_set and response < positions:
+        return positions - response
+    raise JobError.at(
+        "spec.data.maxPromptTokens",
+        f"{prompt}, with rollout.maxTokens {response} behind it, is more than the model's {positions} positions "
+        "(max_position_embeddings); lower one of the two",
+    )
 
 
 def build_models(spec: JobSpec) -> Models:

@@ -98,6 +98,71 @@ def test_bad_data_is_refused_before_an_engine(
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
+        (
+            ["data.maxPromptTokens=3000"],
+            r"^spec\.data\.maxPromptTokens: 3000, with rollout\.maxTokens 6 .* more than the model's 2048 positions",
+        ),
+        (["rollout.maxTokens=2048"], r"^spec\.data\.maxPromptTokens: 256, with rollout\.maxTokens 2048"),
+        (["rollout.stop=[9999]"], r"^spec\.rollout\.stop: 9999 is no token of the model; its ids end at 511"),
+    ],
+)
+def test_what_the_model_cannot_do_is_said_before_an_engine(
+    workplace: Path,
+    document: Document,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("job.yaml").write_text(yaml.safe_dump(document(evaluation=None)))
+    with pytest.raises(JobError, match=says):
+        train(load_job(Path("job.yaml"), overrides, context="train", ranks=1), "bad")
+
+
+def test_the_longest_prompt_is_what_the_model_has_room_for(workplace: Path, document: Document, tmp_path: Path) -> None:
+    """A job that is silent about it does not ask a small model for 8192 tokens."""
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document(data={"train": str(workplace / "data/train.jsonl")})))
+    job = load_job(tmp_path / "job.yaml", context="train", ranks=1)
+    assert setup.resolved(job, setup.model_shape(job.spec)).spec.data.max_prompt_tokens == 2048 - 6
+
+
+def cut_weights(model: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+
+
+def no_tokenizer(model: Path) -> None:
+    for path in model.glob("tokenizer*.json"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("breaks", "says"),
+    [
+        (cut_weights, r"^spec\.model\.path: .*model\.safetensors cannot be read .*; is it whole\?"),
+        (no_tokenizer, r"^spec\.model\.path: "),
+    ],
+)
+def test_a_damaged_model_folder_is_refused(
+    workplace: Path,
+    document: Document,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    breaks: Callable[[Path], None],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(workplace / "model", tmp_path / "model")
+    breaks(tmp_path / "model")
+    Path("job.yaml").write_text(yaml.safe_dump(document(evaluation=None, model={"path": "model"})))
+    with pytest.raises(JobError, match=says):
+        train(load_job(Path("job.yaml"), context="train", ranks=1), "bad")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
         (["algorithm.name=ppo"], "spec.algorithm.name"),
         (["algorithm.groupSize=1"], "spec.algorithm.groupSize: 1 is below the minimum 2"),
         (["rollout.topP=0.8"], "spec.rollout.topP: refused for training"),

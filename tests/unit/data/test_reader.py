@@ -17,6 +17,7 @@ from rollplex.api.errors import JobError
 from rollplex.data.columns import PRESETS
 from rollplex.data.dataset import Row, read_rows
 from rollplex.data.loader import Loader
+from rollplex.data.pixels import MediaError
 from rollplex.data.reader import Reader
 from tests.unit.data.reading import ids, reading
 
@@ -138,3 +139,17 @@ def test_a_home_that_cannot_be_written_is_no_reason_to_stop(
         assert len(reader.read_all(rows[:2], "spec.data.train")) == 2
     assert "no cache of decoded media: " in caplog.text
     assert "data.cache.path may name another folder" in caplog.text
+
+
+def test_a_file_that_failed_once_is_tried_again(model_folder: Path, rows: list[Row], tmp_path: Path) -> None:
+    """A hiccup of a file system must not take a video out of all later epochs."""
+    whole = Path(rows[0].media[0].path).read_bytes()
+    video = tmp_path / "video.mp4"
+    row = replace(rows[0], media=(replace(rows[0].media[0], path=str(video)),))
+    with reading(model_folder) as reader:
+        video.write_bytes(whole[:200])
+        failed = reader.request(row)
+        with pytest.raises(MediaError):
+            failed.prompt()
+        video.write_bytes(whole)
+        assert reader.request(row).prompt().id == row.id  # although the failed one is still held

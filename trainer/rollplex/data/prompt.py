@@ -48,6 +48,13 @@ class PromptBuilder:
             self.tokenizer.chat_template = json.loads(processors_own.read_text())["chat_template"]
         if not self.tokenizer.chat_template:
             raise ValueError(f"{folder} has no chat template; add chat_template.jinja to model.path")
+        for token in (self.shape.image_token, self.shape.video_token):
+            piece = self.tokenizer.convert_ids_to_tokens(token) if token < len(self.tokenizer) else None
+            if piece is None or piece not in self.tokenizer.all_special_tokens + list(self.tokenizer.get_added_vocab()):
+                raise ValueError(
+                    f"{folder}: its tokenizer has no placeholder {token}, which config.json names; "
+                    "model.path must hold the model's own tokenizer.json and tokenizer_config.json"
+                )
         self._placeholders = {self.shape.image_token: "image", self.shape.video_token: "video"}
         added = self.tokenizer.added_tokens_decoder.values()
         self._special = tuple(token.content for token in added if token.special)

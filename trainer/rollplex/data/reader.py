@@ -69,6 +69,8 @@ class Reader:
 
     def _decode(self, file: MediaFile) -> _Decoding:
         running = self._decoding.get(file)
+        if running is not None and running.failed:
+            running = None  # whatever still holds it: a file that failed once is tried again
         if running is None:
             limit = self.data.decode_timeout_seconds
             future = self._pool.submit(decode, file, self._budget, self._rules, self._frames, timeout=limit)
@@ -157,6 +159,10 @@ class _Decoding:
     def __init__(self, file: MediaFile, future: Future[Any], count: Callable[[bool], None]) -> None:
         self._file, self._future, self._count = file, future, count
         self._media: Media | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._future.done() and (self._future.cancelled() or self._future.exception() is not None)
 
     def media(self) -> Media:
         """Wait for it; raises MediaError."""

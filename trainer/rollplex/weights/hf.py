@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from rollplex.api.shapes import ModelShape
@@ -96,9 +96,12 @@ def read_safetensors(folder: str | Path) -> Iterator[tuple[str, torch.Tensor]]:
     if not files:
         raise ValueError(f"{folder} holds no *.safetensors; model.path must be a Hugging Face folder with weights")
     for file in files:
-        with safe_open(file, framework="pt") as handle:
-            for name in handle.keys():  # noqa: SIM118 (not a mapping)
-                yield canonical_name(name), handle.get_tensor(name)
+        try:
+            with safe_open(file, framework="pt") as handle:
+                for name in handle.keys():  # noqa: SIM118 (not a mapping)
+                    yield canonical_name(name), handle.get_tensor(name)
+        except SafetensorError as error:
+            raise ValueError(f"{file} cannot be read ({error}); is it whole? copy it again") from None
 
 
 @torch.no_grad()
