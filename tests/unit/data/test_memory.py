@@ -16,7 +16,7 @@ from tests.unit.data.files import Video
 WARM_UP = 5  # steps in which allocators and decoders find their size
 
 # A process of its own: what other tests left behind would hide a leak by being reused.
-SCRIPT = """
+SCRIPT = '''
 import json, sys
 from rollplex.api.data import CacheSpec, DataSpec, VideoSpec
 from rollplex.data.dataset import read_rows
@@ -29,15 +29,25 @@ data = DataSpec(train=rows, video=VideoSpec(fps=8, max_frames=8, max_pixels_per_
                 cache=CacheSpec(path=cache, max_bytes=max_bytes), workers=2)
 reader = Reader(model, data)
 loader = Loader(reader, read_rows(rows, "spec.data.train"), prompts_per_step=4, seed=1)
+
+
+def held_mb(prompts):
+    """What is rightly held: this batch and, once it is decoded, the next; rows in flight may share their media."""
+    ahead = [decoding._future.result()[1] for pending in loader._window for decoding in pending._decoding]
+    now = [media.patches.numpy() for prompt in prompts for media in prompt.media]
+    return sum({array.ctypes.data: array.nbytes for array in [*ahead, *now]}.values()) / 1e6
+
+
 resident, pixels = [], 0
 for step in range(1, int(steps) + 1):
     prompts = loader.batch(step).prompts
     pixels = sum(media.patches.numel() for prompt in prompts for media in prompt.media)
     assert all(len(prompt.key) == 32 for prompt in prompts)
-    resident.append(resident_mb())
+    held = held_mb(prompts)  # first: it waits for the workers
+    resident.append(resident_mb() - held)
 print(json.dumps({"resident": resident, "pixels": pixels, **loader.metrics()}))
 reader.close()
-"""
+'''
 
 
 @pytest.fixture
