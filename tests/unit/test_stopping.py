@@ -18,8 +18,8 @@ def say(line):
 stop = Stop(say)
 before = signal.getsignal(signal.SIGTERM)
 with stop.listening():
-    say("ready")
     try:
+        say("ready")
         for _ in range(400):
             time.sleep(0.02)
             stop.check()

@@ -196,7 +196,7 @@ def test_an_unreadable_video_is_skipped_and_counted(
     Path("job.yaml").write_text(yaml.safe_dump(document(**sections)))
     job = load_job(Path("job.yaml"), context="train", ranks=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "build_rollout", lambda spec, models: _Echo())
+        patch.setattr(setup, "build_rollout", lambda *_: _Echo())
         patch.setattr(parity, "MAX_FP32", float("inf"))  # its log probabilities are made up
         train(job, "skips")
     (row,) = read_run(Path("runs/skips"), "").rows

@@ -63,17 +63,10 @@ def videos(video: Video, tmp_path: Path) -> Path:
     return tmp_path / "rows.jsonl"
 
 
-@pytest.mark.parametrize(
-    ("max_bytes", "steps"),
-    [
-        pytest.param("1Gi", 20, id="cached"),
-        pytest.param("1Gi", 60, marks=pytest.mark.long, id="cached-long"),
-        pytest.param("4M", 60, marks=pytest.mark.long, id="decoded-long"),
-    ],
-)
-def test_memory_does_not_grow_with_the_steps(
-    model_folder: Path, videos: Path, tmp_path: Path, max_bytes: str, steps: int
-) -> None:
+@pytest.mark.long  # over fewer steps the allocators' own ups and downs are as large as what is looked for
+@pytest.mark.parametrize("max_bytes", ["1Gi", "4M"], ids=["cached", "decoded"])
+def test_memory_does_not_grow_with_the_steps(model_folder: Path, videos: Path, tmp_path: Path, max_bytes: str) -> None:
+    steps = 60
     arguments = [str(model_folder), str(videos), str(tmp_path / "cache"), max_bytes, str(steps)]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
