@@ -70,7 +70,7 @@ def test_memory_of_a_run_does_not_grow(document: Callable[..., dict[str, Any]], 
     job = document(
         data={
             "train": "rows.jsonl",
-            "maxPromptTokens": 2048,
+            "maxPromptTokens": 2000,
             "video": {"fps": 8, "maxFrames": 8, "maxPixelsPerFrame": 336 * 336},
         },
         training={"promptsPerStep": 4, "steps": STEPS, "seed": 5},
