@@ -28,6 +28,7 @@ class Section(BaseModel):
         frozen=True,
         strict=True,  # the API server does not turn "20" into 20 either
         allow_inf_nan=False,
+        defer_build=True,  # a section is built with the document it belongs to, not once more by itself
     )
 
     @model_validator(mode="before")
