@@ -8,6 +8,8 @@ BIN := .venv/bin
 SEED ?= 1
 # handed to requirements/setup.sh: see there
 export PYTHON TORCH_INDEX
+# setup compiles nothing; what is imported is compiled once and kept, or every start would take twice as long
+unexport PYTHONDONTWRITEBYTECODE
 
 DEMO := build/demo
 DEMO_MADE := $(DEMO)/made-with-seed-$(SEED)
