@@ -196,7 +196,9 @@ def test_validate_is_quick_and_imports_no_engine() -> None:
     seconds: list[float] = []
     while len(seconds) < 12 and (not seconds or min(seconds) >= 0.5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", LIGHT, str(WHOLE)], check=True, capture_output=True, timeout=60, env=usual)
+        subprocess.run(
+            [sys.executable, "-c", LIGHT, str(WHOLE)], check=True, capture_output=True, timeout=60, env=usual
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     # CPU time, and the best of a few: what another program takes from caches and clock is not the command's
