@@ -194,6 +194,8 @@ class Process:
         self._process = subprocess.Popen(
             [rollplex, "train", "signals.yaml", "--name", "signals"],
             cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            # where the tests run in the background of a shell SIGINT is ignored, and children would inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
         self.lines: list[str] = []
 
