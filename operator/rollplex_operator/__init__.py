@@ -1,0 +1,1 @@
+"""The Rollplex operator: a RollplexJob becomes pods that train, survive and finish."""
