@@ -24,10 +24,15 @@ _CPU_KV_BYTES = 4 << 30
 _GPU_KV_BYTES = 16 << 30
 
 
+def device() -> str:
+    """Where models live: the process's GPU, else the CPU."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def precision(spec: JobSpec) -> torch.dtype:
     """dtype of weights and activations; ``auto`` is fp32 on CPU and bf16 on a GPU."""
     if spec.precision == "auto":
-        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        return torch.bfloat16 if device() == "cuda" else torch.float32
     return {"fp32": torch.float32, "bf16": torch.bfloat16}[spec.precision]
 
 
@@ -148,7 +153,7 @@ def assemble(spec: JobSpec, actor: Policy, reference: Policy | None) -> Models:
 
 def _load(spec: JobSpec, field: str, folder: str) -> Policy:
     try:
-        return load_policy(folder, precision(spec), recompute(spec))
+        return load_policy(folder, precision(spec), recompute(spec), device())
     except ValueError as error:
         raise JobError.at(field, str(error)) from None
 
@@ -188,7 +193,7 @@ def _engine(spec: JobSpec, models: Models) -> RolloutEngine:
 def _kv_bytes(shape: ModelShape, dtype: torch.dtype, longest: int, sequences: int) -> int:
     """What all sequences need at their longest, up to a bound; above it the engine queues."""
     token = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
-    bound = _GPU_KV_BYTES if torch.cuda.is_available() else _CPU_KV_BYTES
+    bound = _GPU_KV_BYTES if device() == "cuda" else _CPU_KV_BYTES
     return max(token * longest, min(bound, token * longest * sequences))
 
 

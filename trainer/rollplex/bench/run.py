@@ -162,7 +162,10 @@ def open_bench(
                 models = setup.build_models(spec)
             else:
                 seeds = (0, 1) if spec.algorithm.needs_reference else (0,)
-                drawn = [random_policy(shape, setup.precision(spec), setup.recompute(spec), seed) for seed in seeds]
+                drawn = [
+                    random_policy(shape, setup.precision(spec), setup.recompute(spec), seed, setup.device())
+                    for seed in seeds
+                ]
                 models = setup.assemble(spec, drawn[0], drawn[1] if len(drawn) > 1 else None)
         with progress.phase("starting the rollout engine"):
             rollout = setup.build_rollout(spec, models)

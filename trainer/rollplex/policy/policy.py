@@ -111,8 +111,10 @@ class Policy(nn.Module):
         return scatter
 
 
-def load_policy(folder: str | Path, dtype: torch.dtype = torch.float32, recompute: bool = False) -> Policy:
-    """Build the policy of a Hugging Face folder and read its weights, tensor by tensor."""
-    policy = Policy(shape_from_folder(folder), dtype, recompute)
+def load_policy(
+    folder: str | Path, dtype: torch.dtype = torch.float32, recompute: bool = False, device: str = "cpu"
+) -> Policy:
+    """Build the policy of a Hugging Face folder on a device and read its weights, tensor by tensor."""
+    policy = Policy(shape_from_folder(folder), dtype, recompute).to(device)
     load_folder(policy.language, policy.visual, policy.shape, folder)
     return policy
