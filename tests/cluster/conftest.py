@@ -1,0 +1,49 @@
+"""One control plane for the session, one namespace for a test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.client import Client, Kubectl
+from tests.cluster.control_plane import ControlPlane
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with the RollplexJob CRD, as servers come: no feature gate set."""
+    with ControlPlane(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane) -> Iterator[str]:
+    """A namespace of the test's own; its deletion is asked for afterwards, not waited for."""
+    name = f"test-{os.getpid()}-{next(_numbers)}"
+    make_namespace(plane, name)
+    yield name
+    plane.client().delete("namespaces", name, missing_ok=True)
+
+
+@pytest.fixture
+def client(plane: ControlPlane, namespace: str) -> Client:
+    """Requests as admin in the test's namespace."""
+    return plane.client(namespace=namespace)
+
+
+@pytest.fixture
+def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
+    """kubectl as admin in the test's namespace."""
+    return plane.kubectl(namespace)
+
+
+def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:
+    """A namespace in which pods can be created: its default service account is there."""
+    client = plane.client(namespace=name)
+    client.create("namespaces", {"metadata": {"name": name, "labels": labels or {}}})
+    client.wait("serviceaccounts", "default", lambda account: True, 20.0)
