@@ -50,7 +50,7 @@ def random_folder(name: str) -> Iterator[tuple[Path, ModelShape]]:
 @torch.no_grad()
 def random_policy(shape: ModelShape, dtype: torch.dtype, recompute: bool, seed: int, device: str = "cpu") -> Policy:
     """Matrices normal with std 0.02 (Qwen's initializer_range), norms 1, biases 0."""
-    policy = Policy(shape, dtype, recompute).to(device)
+    policy = Policy(shape, dtype, recompute, device)
     generator = torch.Generator(device=policy.device).manual_seed(seed)
     for name, parameter in policy.named_parameters():
         if parameter.dim() > 1:

@@ -31,13 +31,15 @@ class Policy(nn.Module):
     ``recompute``: drop activations inside layers and run them again in the backward (non-reentrant checkpointing).
     """
 
-    def __init__(self, shape: ModelShape, dtype: torch.dtype = torch.float32, recompute: bool = False) -> None:
+    def __init__(
+        self, shape: ModelShape, dtype: torch.dtype = torch.float32, recompute: bool = False, device: str = "cpu"
+    ) -> None:
         super().__init__()
         self.shape = shape
         self.recompute = recompute
-        self.language = build_language(shape, dtype)
-        self.visual = vision.build_vision(shape, dtype)
-        fuse_gate_up(self.visual)
+        self.language = build_language(shape, dtype).to(device)
+        self.visual = vision.build_vision(shape, dtype).to(device)
+        fuse_gate_up(self.visual)  # last: moving a module parts what lies side by side
 
     @property
     def device(self) -> torch.device:
@@ -115,6 +117,6 @@ def load_policy(
     folder: str | Path, dtype: torch.dtype = torch.float32, recompute: bool = False, device: str = "cpu"
 ) -> Policy:
     """Build the policy of a Hugging Face folder on a device and read its weights, tensor by tensor."""
-    policy = Policy(shape_from_folder(folder), dtype, recompute).to(device)
+    policy = Policy(shape_from_folder(folder), dtype, recompute, device)
     load_folder(policy.language, policy.visual, policy.shape, folder)
     return policy

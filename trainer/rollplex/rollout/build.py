@@ -24,6 +24,7 @@ _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: 
 # tokens of a prefix-cache block; vLLM's 128 on CPU would prefill shorter prompts once per sample
 _CPU_BLOCK = 32
 _GPU_BLOCK = 16
+_LEAST_SHARE = 0.01
 
 
 def build_engine(
@@ -66,6 +67,8 @@ def build_engine(
         # a seeded request that has read part of its prompt asks its generator for an offset; CPU generators have none
         arguments |= {"enforce_eager": True, "enable_chunked_prefill": False}
     else:
+        # the trainer holds most of the card already; the KV size is given, so this share only bounds a check at start
+        arguments |= {"gpu_memory_utilization": _LEAST_SHARE}
         arguments |= {"compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}}
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     keep_process_groups(engine)
