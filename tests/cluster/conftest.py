@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster.client import Client, Kubectl
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.fake_kubelet import FakeKubelet
 
 _numbers = itertools.count(1)
 
@@ -40,6 +41,14 @@ def client(plane: ControlPlane, namespace: str) -> Client:
 def kubectl(plane: ControlPlane, namespace: str) -> Kubectl:
     """kubectl as admin in the test's namespace."""
     return plane.kubectl(namespace)
+
+
+@pytest.fixture(scope="session")
+def kubelet(plane: ControlPlane) -> Iterator[FakeKubelet]:
+    """The kubelet of all nodes, with 8 of them that are large enough for anything."""
+    with FakeKubelet(plane) as played:
+        played.add_nodes("node", 8)
+        yield played
 
 
 def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:
