@@ -12,6 +12,7 @@ from rollplex.api.job import JobSpec, RollplexJob
 from rollplex.api.shapes import ModelShape, shape_from_folder
 from rollplex.memory.gradients import Gradients
 from rollplex.memory.optimizer import MasterAdamW
+from rollplex.memory.streamed import StreamedAdamW
 from rollplex.policy.policy import Policy, load_policy
 from rollplex.rollout.engine import RolloutEngine
 from rollplex.rollout.protocol import Rollout, Sampling
@@ -148,7 +149,8 @@ def assemble(spec: JobSpec, actor: Policy, reference: Policy | None) -> Models:
     if reference is not None:
         reference.requires_grad_(False)
     gradients = Gradients(actor.named_parameters())
-    return Models(actor, gradients, MasterAdamW(gradients, spec.training.optimizer), reference)
+    optimizer = StreamedAdamW if spec.memory.optimizer == "host" else MasterAdamW
+    return Models(actor, gradients, optimizer(gradients, spec.training.optimizer), reference)
 
 
 def _load(spec: JobSpec, field: str, folder: str) -> Policy:

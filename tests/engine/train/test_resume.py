@@ -118,6 +118,14 @@ def test_resumed_replay_is_the_straight_one(replay: Callable[..., Path], mode: s
     assert_same_history(parts, straight)
 
 
+def test_optimizer_on_the_host_goes_on_as_the_one_beside_the_weights(replay: Callable[..., Path]) -> None:
+    straight = replay("straight")
+    replay("parts", "training.steps=1")
+    parts = replay("parts", "memory.optimizer=host")
+    assert_same_bits(parts, straight)
+    assert_same_history(parts, straight)
+
+
 def test_finished_run_says_so_and_a_changed_job_is_refused(
     replay: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,7 +32,6 @@ USES = {
     "spec.parallelism.placement": "disaggregated",
     "spec.memory.budget": "76Gi",
     "spec.memory.activations": "offload",
-    "spec.memory.optimizer": "host",
     "spec.numa.pinning": "process",
 }
 

@@ -22,7 +22,6 @@ NOT_YET: dict[str, tuple[str | int | bool, ...]] = {
     "spec.parallelism.placement": ("colocated",),
     "spec.memory.budget": (),
     "spec.memory.activations": ("auto", "keep", "recompute"),
-    "spec.memory.optimizer": ("auto", "hbm"),
     "spec.numa.pinning": ("auto", "container", "none"),
 }
 RANKS = 1
