@@ -15,7 +15,7 @@ UNPACKED = REPOSITORY / ".kube-assets"
 SHARED = REPOSITORY.parent / "shared" / "kube"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 WAY_OUT = (
-    "run `make kube-assets` (it downloads Kubernetes' and etcd's release archives into .kube-assets), or let "
+    "run `make kube-assets` (it downloads the release archives of Kubernetes, etcd and Helm into .kube-assets), or let "
     "KUBEBUILDER_ASSETS name a folder that has them"
 )
 
@@ -59,7 +59,7 @@ def _looked() -> str:
 def _way_out(name: str) -> str:
     if name == "kueue":
         return (
-            "Kueue is released only as an image (registry.k8s.io/kueue/kueue); copy the file /manager out of it to "
-            ".kube-assets/kueue"
+            "Kueue 0.17.0 is released only as an image; copy the file /manager out of it to .kube-assets/kueue, or to "
+            "kueue in KUBEBUILDER_ASSETS"
         )
     return WAY_OUT
