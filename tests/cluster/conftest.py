@@ -11,6 +11,8 @@ import pytest
 from tests.cluster.client import Client, Kubectl
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
+from tests.cluster.history import History
+from tests.cluster.situation import Situation
 
 _numbers = itertools.count(1)
 
@@ -49,6 +51,29 @@ def kubelet(plane: ControlPlane) -> Iterator[FakeKubelet]:
     with FakeKubelet(plane) as played:
         played.add_nodes("node", 8)
         yield played
+
+
+@pytest.fixture(scope="session")
+def history(plane: ControlPlane) -> Iterator[History]:
+    """Every version of every job."""
+    with History(plane) as recorded:
+        yield recorded
+
+
+@pytest.fixture
+def bare(plane: ControlPlane, kubelet: FakeKubelet, history: History, namespace: str) -> Iterator[Situation]:
+    """A namespace without an operator."""
+    situation = Situation(plane, kubelet, history, namespace)
+    yield situation
+    situation.close()
+
+
+@pytest.fixture
+def situation(bare: Situation) -> Iterator[Situation]:
+    """A namespace with an operator. After the test all that must hold after every situation is asserted."""
+    bare.start_operator()
+    yield bare
+    bare.check()
 
 
 def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:

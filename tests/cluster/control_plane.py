@@ -56,7 +56,7 @@ class ControlPlane:
         *,
         feature_gates: str = "",
         runtime_config: str = "",
-        operators: int = 32,
+        operators: int = 256,
         crds: Sequence[Path] | None = None,
     ) -> None:
         self._own_folder = folder is None
@@ -64,7 +64,8 @@ class ControlPlane:
         self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         self.tokens = {name: secrets.token_hex(16) for name in ("admin", "controllers", "scheduler")}
-        self.tokens |= {f"operator-{number}": secrets.token_hex(16) for number in range(operators)}
+        self.operators = [f"operator-{number}" for number in range(operators)]
+        self.tokens |= {name: secrets.token_hex(16) for name in self.operators}
         self.programs: dict[str, Program] = {}
         self.authority: Pair
         self.audit_log = self.folder / "audit.jsonl"

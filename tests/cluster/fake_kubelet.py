@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import random
-import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -21,7 +19,7 @@ from rollplex_operator import names
 from tests.cluster import pod_status
 from tests.cluster.client import Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.kubelet_api import KubeletApi, status_server
+from tests.cluster.kubelet_api import KubeletApi, own_subnet, status_server
 
 NODE_LABEL = "rollplex-tests/nodes"
 BIG = {"cpu": "100000", "memory": "1Pi", "pods": "10000", "nvidia.com/gpu": "10000", "rdma/hca": "10000"}
@@ -177,7 +175,7 @@ class FakeKubelet:
 
     async def _serve(self) -> None:
         async with KubeletApi(self._plane) as self._api:
-            with _subnet() as second:
+            with own_subnet() as second:
                 self._ips = (f"127.{second}.{n // 250 % 250}.{n % 250 + 1}" for n in itertools.count())
                 await self._api.watch_pods(names.LABEL_JOB, self._seen, self._ready.set)
 
@@ -271,23 +269,6 @@ class FakeKubelet:
             message = json.dumps(self._report(pod))
             await self._api.patch_status(pod.body, pod_status.ended(pod.body, codes, message, pod.restarts))
         await self._api.delete_pod(pod.body)
-
-
-@contextlib.contextmanager
-def _subnet() -> Iterator[int]:
-    """A /16 of loopback that no other session of these tests uses, held by a listening socket."""
-    for second in random.sample(range(16, 250), 200):
-        lock = socket.socket()
-        try:
-            lock.bind((f"127.{second}.255.254", names.METRICS_PORT))
-            lock.listen()
-        except OSError:
-            lock.close()
-            continue
-        with lock:
-            yield second
-            return
-    raise RuntimeError("no free /16 of 127.0.0.0/8: all of 127.16 to 127.249 have a listener on 255.254:9464")
 
 
 def _runs_on(_: Pod) -> Fate:

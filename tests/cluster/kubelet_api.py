@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -139,6 +141,23 @@ async def status_server(ip: str, report: Callable[[], dict[str, Any] | None]) ->
         yield
     finally:
         await runner.cleanup()
+
+
+@contextlib.contextmanager
+def own_subnet() -> Iterator[int]:
+    """A /16 of loopback that no other session of these tests uses, held by a listening socket."""
+    for second in random.sample(range(16, 250), 200):
+        lock = socket.socket()
+        try:
+            lock.bind((f"127.{second}.255.254", names.METRICS_PORT))
+            lock.listen()
+        except OSError:
+            lock.close()
+            continue
+        with lock:
+            yield second
+            return
+    raise RuntimeError("no free /16 of 127.0.0.0/8: all of 127.16 to 127.249 have a listener on 255.254:9464")
 
 
 def _ready(ready: bool) -> dict[str, str]:
