@@ -1,0 +1,145 @@
+"""What the operator knows of the cluster: projections of its jobs and of what belongs to them, by job.
+
+Everything that the server tells, by a watch or in reply to a write, is put here at once, and an older version never
+replaces a newer one. So a write that was answered is always visible to the next decision, and a reply that comes after
+the watch's news of the same object changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rollplex_operator.names import LABEL_JOB
+from rollplex_operator.observation import ChildView, JobView, PodView
+from rollplex_operator.projections import child_view, job_view, pod_view
+from rollplex_operator.resources import JOBS, PODS, Resource
+
+REMEMBERED_DELETIONS = 4096
+
+
+class Key(NamedTuple):
+    """Of a job."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Entry(NamedTuple):
+    """An object: which job it belongs to, its version, and what is kept of it."""
+
+    resource: Resource
+    key: Key
+    version: int
+    view: JobView | PodView | ChildView
+
+
+class Store:
+    """``changed(key)`` is called when something of a job changed that a decision could depend on."""
+
+    def __init__(self, changed: Callable[[Key], None]) -> None:
+        self._changed = changed
+        self._entries: dict[str, Entry] = {}  # by uid
+        self._of_job: dict[Key, dict[str, Entry]] = {}  # by uid, jobs themselves included
+        self._gone: OrderedDict[str, None] = OrderedDict()  # uids of deleted objects: late replies do not revive them
+
+    def put(self, resource: Resource, body: Mapping[str, Any]) -> None:
+        """An object as the server has it now. What does not belong to a job is ignored."""
+        key, uid = _key(resource, body), body["metadata"]["uid"]
+        if key is None or uid in self._gone:
+            return
+        version = _version(body["metadata"].get("resourceVersion"))
+        known = self._entries.get(uid)
+        if known is not None and version <= known.version:
+            return
+        view: JobView | PodView | ChildView
+        if resource is JOBS:
+            view = job_view(body)
+        elif resource is PODS:
+            view = pod_view(body)
+        else:
+            view = child_view(body)
+        if known is not None and known.key != key:  # relabelled
+            self._drop(uid)
+        entry = Entry(resource, key, version, view)
+        self._entries[uid] = entry
+        self._of_job.setdefault(key, {})[uid] = entry
+        if known is None or known.view != view or known.key != key:
+            self._changed(key)
+
+    def remove(self, uid: str) -> None:
+        """The server has it no more."""
+        self._gone[uid] = None
+        while len(self._gone) > REMEMBERED_DELETIONS:
+            self._gone.popitem(last=False)
+        self._drop(uid)
+
+    def retain(self, resource: Resource, namespace: str | None, uids: Collection[str], version: str) -> None:
+        """A whole list of this ``version`` has only these: what is older than it and not among them is gone."""
+        limit = _version(version)
+        gone = [
+            uid
+            for uid, entry in self._entries.items()
+            if entry.resource is resource
+            and namespace in (None, entry.key.namespace)
+            and uid not in uids
+            and entry.version <= limit
+        ]
+        for uid in gone:
+            self.remove(uid)
+
+    def job(self, key: Key) -> JobView | None:
+        """The job of this name; of two, the newer: the older one's deletion was not told yet."""
+        jobs = [each.view for each in self._of_job.get(key, {}).values() if isinstance(each.view, JobView)]
+        return max(jobs, key=lambda job: int(job.resource_version), default=None)
+
+    def pods(self, key: Key) -> tuple[PodView, ...]:
+        """Pods that carry the job's name, by name."""
+        views = (each.view for each in self._of_job.get(key, {}).values())
+        return tuple(sorted((view for view in views if isinstance(view, PodView)), key=lambda pod: (pod.name, pod.uid)))
+
+    def children(self, key: Key) -> tuple[ChildView, ...]:
+        """Other objects that carry the job's name."""
+        views = (each.view for each in self._of_job.get(key, {}).values())
+        found = (view for view in views if isinstance(view, ChildView))
+        return tuple(sorted(found, key=lambda child: (child.kind, child.name, child.uid)))
+
+    def resource(self, uid: str) -> Resource | None:
+        """Which kind an object is of; None where it is not known."""
+        entry = self._entries.get(uid)
+        return None if entry is None else entry.resource
+
+    def jobs(self) -> Iterator[tuple[Key, JobView]]:
+        """All jobs."""
+        for key in list(self._of_job):
+            job = self.job(key)
+            if job is not None:
+                yield key, job
+
+    def count(self, resource: Resource) -> int:
+        """Objects of a kind."""
+        return sum(entry.resource is resource for entry in self._entries.values())
+
+    def _drop(self, uid: str) -> None:
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return
+        del self._of_job[entry.key][uid]
+        if not self._of_job[entry.key]:
+            del self._of_job[entry.key]
+        self._changed(entry.key)
+
+
+def _key(resource: Resource, body: Mapping[str, Any]) -> Key | None:
+    metadata = body["metadata"]
+    name = metadata["name"] if resource is JOBS else metadata.get("labels", {}).get(LABEL_JOB)
+    return Key(metadata["namespace"], name) if name else None
+
+
+def _version(text: str | None) -> int:
+    """Resource versions of one kind compare as numbers (Kubernetes 1.35 made that its promise)."""
+    return int(text) if text else 0
