@@ -195,11 +195,17 @@ class StreamedAdamW:
         rate: float,
         step: int,
     ) -> None:
-        """Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, in torch's order of operations, so bit for bit."""
+        """Loshchilov and Hutter, arXiv 1711.05101, algorithm 2.
+
+        By the kernels of torch.optim.AdamW(foreach=True) in its order: on a GPU those of single tensors round otherwise.
+        """
         beta1, beta2 = self._spec.betas
         if self._spec.weight_decay:
-            master.mul_(1 - rate * self._spec.weight_decay)
-        exp_avg.lerp_(gradient, 1 - beta1)
-        exp_avg_sq.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        scale = exp_avg_sq.sqrt().div_((1 - beta2**step) ** 0.5).add_(_EPS)
-        master.addcdiv_(exp_avg, scale, value=-(rate / (1 - beta1**step)))
+            torch._foreach_mul_([master], 1 - rate * self._spec.weight_decay)
+        torch._foreach_lerp_([exp_avg], [gradient], 1 - beta1)
+        torch._foreach_mul_([exp_avg_sq], beta2)
+        torch._foreach_addcmul_([exp_avg_sq], [gradient], [gradient], 1 - beta2)
+        scale = torch._foreach_sqrt([exp_avg_sq])
+        torch._foreach_div_(scale, [(1 - beta2**step) ** 0.5])
+        torch._foreach_add_(scale, _EPS)
+        torch._foreach_addcdiv_([master], [exp_avg], scale, [-(rate / (1 - beta1**step))])
