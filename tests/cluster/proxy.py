@@ -120,8 +120,17 @@ class Proxy:
         """Counted requests that change something."""
         return [request for request in self.counted if request.is_write]
 
+    @property
+    def count(self) -> int:
+        """Counted requests since the start, or since ``begin``."""
+        return self._count
+
+    def begin(self) -> None:
+        """Count from 1 again, and let everything through."""
+        self.rule, self._hook, self._count = None, None, 0
+
     def fail_kth(self, k: int, fault: Fault) -> None:
-        """Fail the k-th counted request from the start, 1 being the first."""
+        """Fail the k-th counted request, 1 being the first."""
         self.rule = lambda request: fault if not request.is_lease and self._count == k else None
 
     def after(self, k: int, call: Callable[[], None]) -> None:

@@ -81,6 +81,14 @@ class Situation:
         what = f"job {name} is {', '.join(each if isinstance(each, str) else 'as wanted' for each in wanted)}"
         return self.client.wait("rollplexjobs", name, lambda job: all(test(job) for test in tests), timeout, what)
 
+    def wait_restarts(self, restarts: int, name: str = "job", timeout: float = 30.0) -> Object:
+        """Wait until the job runs after so many restarts."""
+        return self.wait(name, lambda job: job["status"].get("restarts", 0) == restarts, "Running", timeout=timeout)
+
+    def wait_attempt(self, attempt: int, name: str = "job", timeout: float = 30.0) -> Object:
+        """Wait until the job runs in this attempt."""
+        return self.wait(name, lambda job: job["status"].get("attempt") == attempt, "Running", timeout=timeout)
+
     def status(self, name: str = "job") -> dict[str, Any]:
         """The status, {} where there is none."""
         status: dict[str, Any] = self.job(name).get("status", {})
