@@ -51,7 +51,7 @@ def fault_of(detail: ErrorDetails, root: type[Section]) -> Fault:
         message = _MESSAGES[kind](detail["input"], detail.get("ctx", {}))
     if kind == "literal_error" and field is not None:
         message = _not_one_of(detail["input"], _choices(field.annotation))
-    way_out = next((mark.text for mark in _metadata(field) if isinstance(mark, WayOut) and kind in _WITH_WAY_OUT), None)
+    way_out = next((mark.text for mark in marks_of(field) if isinstance(mark, WayOut) and kind in _WITH_WAY_OUT), None)
     return Fault(dotted(loc), f"{message}; {way_out}" if way_out else message)
 
 
@@ -97,7 +97,8 @@ def _not_one_of(value: Any, choices: list[str]) -> str:
     return f"{shown(value)} is not one of {', '.join(choices)}" + (f"; did you mean {match[0]}?" if match else "")
 
 
-def _metadata(field: FieldInfo | None) -> list[Any]:
+def marks_of(field: FieldInfo | None) -> list[Any]:
+    """What annotates a field, or one of its alternatives: limits, ways out."""
     return [] if field is None else [*field.metadata, *_nested_metadata(field.annotation)]
 
 

@@ -1,0 +1,104 @@
+"""The form of ``spec.podTemplate``: what the job's rules read of it is typed, the rest goes to the pods as it is.
+
+The other fields of Kubernetes 1.37 are named too, without a type: the API server compares fields that a schema does not
+name by their values only, so that one could take the place of another in a job that must not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from rollplex.api.base import Items, Section, WayOut
+from rollplex.api.errors import Fault
+from rollplex.api.job import JobSpec
+from rollplex.api.schema import Schema, structural
+from rollplex.api.wording import errors_of, fault_of
+
+MOUNT_PATH = r"^(/([^/:.][^/:]*|\.[^/:.][^/:]*|\.\.[^/:]+))+$"
+MOUNT_PATH_WAY_OUT = "write an absolute path without '.', '..', ':' and a '/' at its end, such as /data"
+
+_MOUNT = ("name", "subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly")
+_CONTAINER = (
+    *("image", "command", "args", "workingDir", "ports", "env", "envFrom", "resources", "resizePolicy", "lifecycle"),
+    *("restartPolicy", "restartPolicyRules", "volumeDevices", "livenessProbe", "readinessProbe", "startupProbe"),
+    *("terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext"),
+    *("stdin", "stdinOnce", "tty"),
+)
+_POD = (
+    *("volumes", "initContainers", "ephemeralContainers", "restartPolicy", "terminationGracePeriodSeconds"),
+    *("activeDeadlineSeconds", "dnsPolicy", "nodeSelector", "serviceAccountName", "serviceAccount"),
+    *("automountServiceAccountToken", "nodeName", "hostNetwork", "hostPID", "hostIPC", "hostUsers"),
+    *("shareProcessNamespace", "securityContext", "imagePullSecrets", "hostname", "subdomain", "hostnameOverride"),
+    *("affinity", "schedulerName", "tolerations", "hostAliases", "priorityClassName", "priority", "dnsConfig"),
+    *("readinessGates", "runtimeClassName", "enableServiceLinks", "preemptionPolicy", "overhead", "os"),
+    *("topologySpreadConstraints", "setHostnameAsFQDN", "schedulingGates", "resourceClaims", "resources"),
+    *("schedulingGroup", "workloadRef"),
+)
+
+
+class _Open(Section):
+    """A section that takes fields which it does not know."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class MountForm(_Open):
+    """A mount of a container."""
+
+    mount_path: Annotated[str, Field(pattern=MOUNT_PATH, max_length=1024), WayOut(MOUNT_PATH_WAY_OUT)] = Field(
+        description="Where it is mounted.", examples=["/data"]
+    )
+    read_only: bool | None = Field(None, description="Mount it read-only.")
+
+
+class ContainerForm(_Open):
+    """A container; the one named trainer merges into every rank container."""
+
+    name: str = Field(description="Its name.", examples=["trainer"], min_length=1, max_length=63)
+    volume_mounts: Items[MountForm] | None = Field(None, description="Its mounts.", max_length=64)
+
+
+class PodForm(_Open):
+    """A pod's spec."""
+
+    containers: Items[ContainerForm] | None = Field(None, description="Merged by name.", max_length=16)
+
+
+class TemplateForm(Section):
+    """The whole template."""
+
+    metadata: dict[str, Any] | None = Field(None, description="Labels and annotations of the pods.")
+    spec: PodForm | None = Field(None, description="Kubernetes' pod spec.")
+
+
+def pod_template_has_its_form(spec: JobSpec, _: int) -> Iterator[Fault]:
+    """`podTemplate` has `metadata` and `spec` only; its containers have their own names and absolute mount paths."""
+    try:
+        form = TemplateForm.model_validate(spec.pod_template, by_alias=True, by_name=False)
+    except ValidationError as error:
+        faults = [fault_of(detail, TemplateForm) for detail in errors_of(error)]
+        yield from (Fault(f"spec.podTemplate.{fault.path}", fault.message) for fault in faults)
+        return
+    seen: set[str] = set()
+    for index, container in enumerate(form.spec.containers or () if form.spec else ()):
+        if container.name in seen:
+            yield Fault(
+                f"spec.podTemplate.spec.containers.{index}.name", f'"{container.name}" is there twice; merge them'
+            )
+        seen.add(container.name)
+
+
+def template_schema() -> Schema:
+    """The template's structural schema."""
+    schema = structural(TemplateForm, defaults=False)
+    pod = schema["properties"]["spec"]
+    containers = pod["properties"]["containers"]
+    containers |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    container = containers["items"]
+    mount = container["properties"]["volumeMounts"]["items"]
+    for node, names in ((pod, _POD), (container, _CONTAINER), (mount, _MOUNT)):
+        node["properties"] |= {name: {"x-kubernetes-preserve-unknown-fields": True} for name in names}
+    return schema
