@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import aiohttp
 
-from rollplex_operator.names import LABEL_JOB, METRICS_PORT
+from rollplex_operator.names import METRICS_PORT, TERMINAL
 from rollplex_operator.observation import PodView, Progress
 from rollplex_operator.store import Key, Store
 
@@ -18,6 +18,7 @@ EVERY = 15.0  # seconds
 TIMEOUT = 2.0  # seconds of one reading
 LARGEST = 65536  # bytes of one reply
 PARALLEL = 16
+TICK = 1.0  # seconds between two looks for what is due
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class ProgressReader:
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             while True:
                 await self.read(session, self._due(time.monotonic()))
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(TICK)
 
     async def read(self, session: aiohttp.ClientSession, pods: Iterable[tuple[Key, PodView]]) -> None:
         """Read these pods' reports, all at once."""
@@ -65,7 +66,7 @@ class ProgressReader:
                     data += await reply.content.read(LARGEST + 1 - len(data))
             report = json.loads(data) if len(data) <= LARGEST else None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
-            _log.debug("no progress of %s: %r", key, error, extra={LABEL_JOB: str(key)})
+            _log.debug("no progress of %s: %r", key, error)
             return
         if not isinstance(report, dict):
             return
@@ -76,9 +77,10 @@ class ProgressReader:
 
 
 def heads_of_running(store: Store) -> Iterable[tuple[Key, PodView]]:
-    """Pod 0 of each job where that pod runs."""
+    """Pod 0 of each job where that pod runs, but for jobs that are over."""
     for key, job in store.jobs():
-        heads = [pod for pod in store.pods(key) if pod.index == 0 and pod.owner_uid == job.uid]
-        pod = max(heads, key=lambda each: each.attempt, default=None)
+        if job.status.get("phase") in TERMINAL:
+            continue
+        pod = store.head(key, job.uid)
         if pod is not None and pod.phase == "Running" and pod.ip and pod.containers and pod.containers[0].running:
             yield key, pod

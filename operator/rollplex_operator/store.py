@@ -38,19 +38,51 @@ class Entry(NamedTuple):
     view: JobView | PodView | ChildView
 
 
+class Family:
+    """The objects of one job's name, by uid."""
+
+    __slots__ = ("children", "jobs", "pods")
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobView] = {}
+        self.pods: dict[str, PodView] = {}
+        self.children: dict[str, ChildView] = {}
+
+    def put(self, view: JobView | PodView | ChildView) -> None:
+        """One more, or a newer version of it."""
+        if isinstance(view, PodView):
+            self.pods[view.uid] = view
+        elif isinstance(view, JobView):
+            self.jobs[view.uid] = view
+        else:
+            self.children[view.uid] = view
+
+    def drop(self, uid: str) -> bool:
+        """Whether any is left."""
+        for views in (self.jobs, self.pods, self.children):
+            views.pop(uid, None)
+        return bool(self.jobs or self.pods or self.children)
+
+
+_NOTHING = Family()
+
+
 class Store:
     """``changed(key)`` is called when something of a job changed that a decision could depend on."""
 
     def __init__(self, changed: Callable[[Key], None]) -> None:
         self._changed = changed
         self._entries: dict[str, Entry] = {}  # by uid
-        self._of_job: dict[Key, dict[str, Entry]] = {}  # by uid, jobs themselves included
+        self._families: dict[Key, Family] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()  # uids of deleted objects: late replies do not revive them
 
     def put(self, resource: Resource, body: Mapping[str, Any]) -> None:
         """An object as the server has it now. What does not belong to a job is ignored."""
         key, uid = _key(resource, body), body["metadata"]["uid"]
-        if key is None or uid in self._gone:
+        if uid in self._gone:
+            return
+        if key is None:  # not ours, or its label was taken away
+            self._drop(uid)
             return
         version = _version(body["metadata"].get("resourceVersion"))
         known = self._entries.get(uid)
@@ -63,11 +95,10 @@ class Store:
             view = pod_view(body)
         else:
             view = child_view(body)
-        if known is not None and known.key != key:  # relabelled
+        if known is not None and known.key != key:
             self._drop(uid)
-        entry = Entry(resource, key, version, view)
-        self._entries[uid] = entry
-        self._of_job.setdefault(key, {})[uid] = entry
+        self._entries[uid] = Entry(resource, key, version, view)
+        self._families.setdefault(key, Family()).put(view)
         if known is None or known.view != view or known.key != key:
             self._changed(key)
 
@@ -94,19 +125,23 @@ class Store:
 
     def job(self, key: Key) -> JobView | None:
         """The job of this name; of two, the newer: the older one's deletion was not told yet."""
-        jobs = [each.view for each in self._of_job.get(key, {}).values() if isinstance(each.view, JobView)]
-        return max(jobs, key=lambda job: int(job.resource_version), default=None)
+        jobs = self._families.get(key, _NOTHING).jobs.values()
+        return max(jobs, key=lambda job: _version(job.resource_version), default=None)
 
     def pods(self, key: Key) -> tuple[PodView, ...]:
         """Pods that carry the job's name, by name."""
-        views = (each.view for each in self._of_job.get(key, {}).values())
-        return tuple(sorted((view for view in views if isinstance(view, PodView)), key=lambda pod: (pod.name, pod.uid)))
+        return tuple(sorted(self._families.get(key, _NOTHING).pods.values(), key=lambda pod: (pod.name, pod.uid)))
 
     def children(self, key: Key) -> tuple[ChildView, ...]:
-        """Other objects that carry the job's name."""
-        views = (each.view for each in self._of_job.get(key, {}).values())
-        found = (view for view in views if isinstance(view, ChildView))
-        return tuple(sorted(found, key=lambda child: (child.kind, child.name, child.uid)))
+        """Other objects that carry the job's name, by kind and name."""
+        views = self._families.get(key, _NOTHING).children.values()
+        return tuple(sorted(views, key=lambda child: (child.kind, child.name, child.uid)))
+
+    def head(self, key: Key, owner_uid: str) -> PodView | None:
+        """Pod 0 of the newest attempt of the job of this uid."""
+        pods = self._families.get(key, _NOTHING).pods.values()
+        heads = (pod for pod in pods if pod.index == 0 and pod.owner_uid == owner_uid)
+        return max(heads, key=lambda pod: pod.attempt, default=None)
 
     def resource(self, uid: str) -> Resource | None:
         """Which kind an object is of; None where it is not known."""
@@ -115,22 +150,17 @@ class Store:
 
     def jobs(self) -> Iterator[tuple[Key, JobView]]:
         """All jobs."""
-        for key in list(self._of_job):
+        for key in list(self._families):
             job = self.job(key)
             if job is not None:
                 yield key, job
-
-    def count(self, resource: Resource) -> int:
-        """Objects of a kind."""
-        return sum(entry.resource is resource for entry in self._entries.values())
 
     def _drop(self, uid: str) -> None:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return
-        del self._of_job[entry.key][uid]
-        if not self._of_job[entry.key]:
-            del self._of_job[entry.key]
+        if not self._families[entry.key].drop(uid):
+            del self._families[entry.key]
         self._changed(entry.key)
 
 

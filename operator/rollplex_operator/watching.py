@@ -29,7 +29,7 @@ from rollplex_operator.resources import Resource
 from rollplex_operator.store import Store
 
 INACTIVITY = 70.0  # seconds without event or bookmark (the server sends one a minute) after which to watch anew
-CHUNK = 100  # objects of one reply of a list
+CHUNK = 25  # objects of one reply of a list
 
 _log = logging.getLogger(__name__)
 
