@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -26,11 +26,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def namespace(plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own; its deletion is asked for afterwards, not waited for."""
-    name = f"test-{os.getpid()}-{next(_numbers)}"
-    make_namespace(plane, name)
-    yield name
-    plane.client().delete("namespaces", name, missing_ok=True)
+    """A namespace of the test's own."""
+    with fresh_namespace(plane) as name:
+        yield name
 
 
 @pytest.fixture
@@ -74,6 +72,15 @@ def situation(bare: Situation) -> Iterator[Situation]:
     bare.start_operator()
     yield bare
     bare.check()
+
+
+@contextlib.contextmanager
+def fresh_namespace(plane: ControlPlane, labels: dict[str, str] | None = None) -> Iterator[str]:
+    """A namespace of a name that was never used; its deletion is asked for afterwards, not waited for."""
+    name = f"test-{next(_numbers)}"
+    make_namespace(plane, name, labels)
+    yield name
+    plane.client().delete("namespaces", name, missing_ok=True)
 
 
 def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:
