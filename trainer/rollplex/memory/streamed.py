@@ -197,7 +197,7 @@ class StreamedAdamW:
     ) -> None:
         """Loshchilov and Hutter, arXiv 1711.05101, algorithm 2.
 
-        By the kernels of torch.optim.AdamW(foreach=True) in its order: on a GPU those of single tensors round otherwise.
+        By the kernels of torch.optim.AdamW(foreach=True), in its order: on a GPU the others round otherwise.
         """
         beta1, beta2 = self._spec.betas
         if self._spec.weight_decay:
