@@ -248,5 +248,5 @@ def _is_healthy(port: int) -> bool:
 
 
 def _is_established(definition: Mapping[str, Any]) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    conditions = definition.get("status", {}).get("conditions") or []  # null at first
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
