@@ -25,13 +25,18 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault: at the k-th request (0: never), a fault of the network or the death of the operator (None)."""
+    """One fault: at the k-th request (0: never), a fault of the network or the death of the operator (None).
+
+    With ``starting`` the operator starts with the job already there, and its first requests are counted too.
+    """
 
     k: int
     fault: Fault | None = None
+    starting: bool = False
 
     def __str__(self) -> str:
-        return "no fault" if self.k == 0 else f"{self.fault or 'kill -9'} at request {self.k}"
+        what = "no fault" if self.k == 0 else f"{self.fault or 'kill -9'} at request {self.k}"
+        return f"{what}, from its start" if self.starting else what
 
 
 def life(pod: Pod) -> Fate:
@@ -63,6 +68,8 @@ class Lane:
     def run(self, strike: Strike) -> tuple[dict[str, Any], int, bool]:
         """(how it ended, requests that it took, whether the fault struck)."""
         name = f"job-{next(_numbers)}"
+        if strike.starting:
+            self.operator.program.stop()
         self.proxy.begin()
         killed = threading.Event()
 
@@ -76,6 +83,8 @@ class Lane:
             self.proxy.after(strike.k, kill)
         before = len(self.proxy.injected)
         self.client.create("rollplexjobs", make_job(name, NODES, runPolicy={"restart": "newPods"}))
+        if strike.starting:
+            self._start_operator()
         wait_for(f"{name} ends, or its operator does", lambda: killed.is_set() or self._ended(name), 60, every=0.1)
         if killed.is_set():
             self._start_operator()

@@ -52,6 +52,17 @@ def swept(lanes: list[Lane], undisturbed: tuple[dict[str, Any], int], strikes: l
     assert struck >= len(strikes) - 3 * len(FAULTS)
 
 
+def starting(lanes: list[Lane], wanted: dict[str, Any]) -> int:
+    """Requests of an operator until its first job is created: what it asks and lists at its start."""
+    with lanes[0] as lane:
+        end, count, _ = lane.run(Strike(0, starting=True))
+        first = next(
+            n for n, each in enumerate(lane.proxy.counted[-count:], 1) if each.is_write and "dryRun" not in each.query
+        )
+    assert end == wanted
+    return first
+
+
 def spread(n: int, count: int, offset: int = 0) -> list[int]:
     return sorted({1 + (offset + index * n // count) % n for index in range(count)})
 
@@ -66,6 +77,18 @@ def test_case_19_the_operator_is_killed(
     lanes: list[Lane], undisturbed: tuple[dict[str, Any], int], capsys: Any
 ) -> None:
     swept(lanes, undisturbed, [Strike(k) for k in spread(undisturbed[1], 6)], capsys)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.UNAVAILABLE, *(pytest.param(each, marks=pytest.mark.long) for each in (*FAULTS[:3], FAULTS[4], None))],
+)
+def test_case_18_and_19_while_the_operator_starts(
+    lanes: list[Lane], undisturbed: tuple[dict[str, Any], int], fault: Fault | None, capsys: Any
+) -> None:
+    n = starting(lanes, undisturbed[0])
+    ks = spread(n, 3) if fault is Fault.UNAVAILABLE else range(1, n + 1)
+    swept(lanes, (undisturbed[0], n), [Strike(k, fault, starting=True) for k in ks], capsys)
 
 
 @pytest.mark.long
