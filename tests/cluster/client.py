@@ -21,7 +21,7 @@ GROUPS = {
     **dict.fromkeys(
         (
             *("namespaces", "nodes", "pods", "services", "configmaps", "events", "resourcequotas", "limitranges"),
-            *("serviceaccounts", "secrets"),
+            *("serviceaccounts", "secrets", "persistentvolumes", "persistentvolumeclaims"),
         ),
         "/api/v1",
     ),
@@ -48,7 +48,15 @@ GROUPS = {
 }
 CLUSTER_WIDE = frozenset(
     (
-        *("namespaces", "nodes", "priorityclasses", "customresourcedefinitions", "resourceslices", "deviceclasses"),
+        *(
+            "namespaces",
+            "nodes",
+            "persistentvolumes",
+            "priorityclasses",
+            "customresourcedefinitions",
+            "resourceslices",
+            "deviceclasses",
+        ),
         *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         *("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
         *("clusterqueues", "resourceflavors", "workloadpriorityclasses"),

@@ -12,6 +12,7 @@ from tests.cluster.client import Client, Kubectl
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
+from tests.cluster.jobs import CLAIM
 from tests.cluster.situation import Situation
 
 _numbers = itertools.count(1)
@@ -80,11 +81,28 @@ def fresh_namespace(plane: ControlPlane, labels: dict[str, str] | None = None) -
     name = f"test-{next(_numbers)}"
     make_namespace(plane, name, labels)
     yield name
-    plane.client().delete("namespaces", name, missing_ok=True)
+    delete_namespace(plane, name)
 
 
 def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:
-    """A namespace in which pods can be created: its default service account is there."""
+    """A namespace in which pods can be created and scheduled: it has a service account, and the claim of the jobs."""
     client = plane.client(namespace=name)
     client.create("namespaces", {"metadata": {"name": name, "labels": labels or {}}})
+    size = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    volume = {
+        **size,
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/data"},
+        "claimRef": {"namespace": name, "name": CLAIM},
+    }
+    client.create("persistentvolumes", {"metadata": {"name": name}, "spec": volume})
+    claim = {**size, "resources": {"requests": {"storage": "1Gi"}}, "volumeName": name}
+    client.create("persistentvolumeclaims", {"metadata": {"name": CLAIM}, "spec": claim})
+    client.wait("persistentvolumeclaims", CLAIM, lambda claim: claim["status"].get("phase") == "Bound", 20.0)
     client.wait("serviceaccounts", "default", lambda account: True, 20.0)
+
+
+def delete_namespace(plane: ControlPlane, name: str) -> None:
+    """Ask for its deletion, and do not wait."""
+    plane.client().delete("namespaces", name, missing_ok=True)
+    plane.client().delete("persistentvolumes", name, missing_ok=True)

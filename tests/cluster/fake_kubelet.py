@@ -22,7 +22,13 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.kubelet_api import KubeletApi, own_subnet, status_server
 
 NODE_LABEL = "rollplex-tests/nodes"
-BIG = {"cpu": "100000", "memory": "1Pi", "pods": "10000", "nvidia.com/gpu": "10000", "rdma/hca": "10000"}
+BIG = {
+    "cpu": "100000",
+    "memory": "1Pi",
+    "pods": "10000",
+    "nvidia.com/gpu": "10000",
+    "rdma/rdma_shared_device_a": "10000",
+}
 
 
 @dataclass(frozen=True, slots=True)

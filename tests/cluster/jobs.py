@@ -7,6 +7,7 @@ from typing import Any
 from tests.cluster.client import Object
 
 TARGET = 10  # steps of every job here
+CLAIM = "data"  # where all their files are
 
 
 def make_job(name: str = "job", nodes: int = 2, **spec: Any) -> Object:
@@ -24,7 +25,7 @@ def make_job(name: str = "job", nodes: int = 2, **spec: Any) -> Object:
             "image": "rollplex/trainer:test",
             "nodes": nodes,
             "hardware": {"profile": "cpu", "ranksPerNode": 1, "cpusPerRank": 1, "memoryPerRank": "1Gi"},
-            "volumes": [{"claim": "data", "path": "/data"}],
+            "volumes": [{"claim": CLAIM, "path": "/data"}],
             "runPolicy": {"terminationGraceSeconds": 30},
         },
     }

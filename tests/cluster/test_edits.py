@@ -39,7 +39,7 @@ EDITS: dict[str, Any] = {
     "nodes": 4,
     "hardware": {"cpusPerRank": 3},
     "numa": {"pinning": "none"},
-    "volumes": [{"claim": "other", "path": "/data"}],
+    "volumes": [{"claim": "data", "path": "/data"}, {"claim": "data", "path": "/more"}],
     "envFrom": [{"secretRef": {"name": "wandb"}}],
     "scheduling": {"priorityClassName": "batch"},
     "podTemplate": {"metadata": {"labels": {"a": "b"}}},

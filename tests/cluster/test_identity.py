@@ -6,7 +6,7 @@ import pytest
 
 from rollplex_operator import names
 from tests.cluster.client import RefusedError
-from tests.cluster.conftest import make_namespace
+from tests.cluster.conftest import delete_namespace, make_namespace
 from tests.cluster.fake_kubelet import Fate
 from tests.cluster.jobs import make_job
 from tests.cluster.situation import Situation
@@ -58,7 +58,7 @@ def test_case_02_jobs_of_one_name_in_two_namespaces(situation: Situation) -> Non
         other.check()
     finally:
         other.close()
-        situation.plane.client().delete("namespaces", other_name)
+        delete_namespace(situation.plane, other_name)
 
 
 @pytest.mark.parametrize("times", [4, pytest.param(20, marks=pytest.mark.long)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import make_namespace
+from tests.cluster.conftest import delete_namespace, make_namespace
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
@@ -25,7 +25,7 @@ def lanes(plane: ControlPlane, kubelet: FakeKubelet, history: History) -> Iterat
         make_namespace(plane, name)
     yield [Lane(plane, kubelet, history, name) for name in names]
     for name in names:
-        plane.client().delete("namespaces", name)
+        delete_namespace(plane, name)
 
 
 @pytest.fixture(scope="module")
