@@ -129,7 +129,7 @@ BROKEN_RULES = [
     ("cluster", ["model.path=/modelsarchive/m"], "model.path", "lies on no volume"),
     ("cluster", ["data.train=train.jsonl"], "data.train", '"train.jsonl" is relative; on the cluster write an'),
     ("cluster", ["reward=[{python: '/r.py:f'}]"], "reward.0.python", '"/r.py" lies on no volume'),
-    ("cluster", ["evaluation.data=/data/../val.jsonl"], "evaluation.data", "lies on no volume"),
+    ("cluster", ["evaluation.data=/data/../val.jsonl"], "evaluation.data", "an empty part in it; write a plain absolute"),
     ("cluster", ["checkpoint.path=/models/c"], "checkpoint.path", "lies on the read-only volume at /models"),
     ("cluster", ["checkpoint.path="], "checkpoint.path", "is missing; on the cluster it must lie on a volume"),
 ]  # fmt: skip

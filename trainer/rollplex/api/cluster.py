@@ -10,9 +10,16 @@ from rollplex.api.base import Quantity, Section, WayOut
 
 Name = Annotated[
     str,
-    Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253),
+    Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253),
     WayOut("write lower-case letters, digits, '-' and '.'"),
 ]
+MountPath = Annotated[
+    str,
+    Field(pattern=r"^(/([^/:.][^/:]*|\.[^/:.][^/:]*|\.\.[^/:]+))+$", max_length=512),
+    WayOut("a mount path begins with / and has no '.', '..', ':' or '/' at its end"),
+]
+# Where every rank container has something of its own.
+TAKEN_PATHS = ("/etc/rollplex", "/dev/shm")
 
 # NUMA nodes of the usual server of each profile, where the job does not say; the operator's profiles hold the rest.
 NUMA_NODES = {"h800": 2, "h100": 2, "h200": 2, "b200": 2, "generic": 1, "cpu": 1}
@@ -72,9 +79,7 @@ class VolumeSpec(Section):
     claim: Name = Field(
         description="A PersistentVolumeClaim of the job's namespace (ReadWriteMany where nodes > 1).", examples=["data"]
     )
-    path: Annotated[str, Field(pattern=r"^/", max_length=4096), WayOut("a mount path begins with /")] = Field(
-        description="Where it is mounted.", examples=["/data"]
-    )
+    path: MountPath = Field(description="Where it is mounted.", examples=["/data"])
     read_only: bool = Field(False, description="Mount it read-only.")
 
 
@@ -91,6 +96,13 @@ class EnvFromSpec(Section):
     prefix: str | None = Field(None, description="Put before every variable's name.", min_length=1, max_length=253)
     secret_ref: NameReferenceSpec | None = Field(None, description="The Secret.")
     config_map_ref: NameReferenceSpec | None = Field(None, description="The ConfigMap.")
+
+
+# What of runPolicy acts on a job that has pods; the rest of a spec can only be changed while it is suspended.
+MUTABLE = (
+    *("suspend", "maxRestarts", "startDeadlineSeconds", "activeDeadlineSeconds", "terminationGraceSeconds"),
+    *("ttlSecondsAfterFinished", "cleanPods", "disruptionBudget"),
+)
 
 
 class RunPolicySpec(Section):

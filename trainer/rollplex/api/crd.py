@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
-from rollplex.api.fields import children
+from rollplex.api.cel import CEL, NAME
+from rollplex.api.cel_text import validation
+from rollplex.api.cel_update import update_rules
 from rollplex.api.job import API_VERSION, KIND, JobSpec
 from rollplex.api.pod_template import template_schema
 from rollplex.api.reward import OPTIONS
@@ -43,11 +45,15 @@ def schema() -> Schema:
     spec["properties"]["reward"]["items"]["properties"]["options"] |= _reward_options()
     status = structural(JobStatus, "Where the job is.", defaults=False)
     status["properties"]["conditions"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    whole = {"type": "object", "properties": {"spec": spec}}
+    for at, rule in _rules():
+        _node(whole, at).setdefault("x-kubernetes-validations", []).append(rule)
     texts = {"apiVersion": "Version of this format.", "kind": "Kind of object."}
     return {
         "type": "object",
         "description": "RollplexJob post-trains a vision-language model with reinforcement learning.",
         "required": ["spec"],
+        "x-kubernetes-validations": whole["x-kubernetes-validations"],
         "properties": {
             **{name: {"type": "string", "description": text} for name, text in texts.items()},
             "metadata": {"type": "object"},
@@ -55,6 +61,24 @@ def schema() -> Schema:
             "status": status,
         },
     }
+
+
+def _rules() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every rule with where it stands."""
+    yield NAME.at, validation(NAME, "metadata.name is a short name")
+    for check, mirrored in CEL.items():
+        for cel in mirrored:
+            yield cel.at, validation(cel, check.__doc__ or "")
+    for cel in update_rules():
+        yield cel.at, validation(cel, f"{cel.field} cannot be changed")
+
+
+def _node(schema: Schema, at: str) -> Schema:
+    """The part of a schema at ``spec.reward[]``."""
+    for part in at.split(".") if at else ():
+        schema = schema["properties"][part.removesuffix("[]")]
+        schema = schema["items"] if part.endswith("[]") else schema
+    return schema
 
 
 def definition() -> dict[str, Any]:

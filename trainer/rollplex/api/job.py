@@ -51,7 +51,7 @@ class JobSpec(Section):
         description="Verifiers; the reward is their weighted sum.",
         examples=[[{"name": "exact"}]],
         min_length=1,
-        max_length=64,
+        max_length=16,
     )
     algorithm: AlgorithmSpec = Field(default_factory=AlgorithmSpec, description="How rewards become a gradient.")
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, description="How responses are sampled.")

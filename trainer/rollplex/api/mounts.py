@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rollplex.api.job import JobSpec
+
+# A path with '.', '..' or an empty part: where it lies cannot be told from its text alone.
+DOTTED = r"(^|/)\.{1,2}(/|$)|//"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +39,17 @@ def files_of(spec: JobSpec) -> Iterator[tuple[str, str]]:
 
 def mounts_of(spec: JobSpec) -> list[Mount]:
     """The job's volumes, and what its pod template mounts into the container ``trainer``."""
-    own = [Mount(posixpath.normpath(volume.path), volume.read_only) for volume in spec.volumes]
+    own = [Mount(volume.path, volume.read_only) for volume in spec.volumes]
     pod = spec.pod_template.get("spec")
     for container in _mappings(pod.get("containers") if isinstance(pod, Mapping) else None):
         if container.get("name") == "trainer":
             for mount in _mappings(container.get("volumeMounts")):
-                own.append(Mount(posixpath.normpath(str(mount.get("mountPath"))), mount.get("readOnly") is True))
+                own.append(Mount(str(mount.get("mountPath")), mount.get("readOnly") is True))
     return own
 
 
 def covering(mounts: Sequence[Mount], file: str) -> Mount | None:
-    """The innermost mount that a file lies on; None where it lies in the image."""
-    file = posixpath.normpath(file)
+    """The innermost mount that a file (a plain path) lies on; None where it lies in the image."""
     over = [mount for mount in mounts if file == mount.path or file.startswith(mount.path.rstrip("/") + "/")]
     return max(over, key=lambda mount: len(mount.path), default=None)
 

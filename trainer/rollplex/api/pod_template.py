@@ -7,18 +7,15 @@ name by their values only, so that one could take the place of another in a job 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from rollplex.api.base import Items, Section, WayOut
+from rollplex.api.base import Items, Section
 from rollplex.api.errors import Fault
 from rollplex.api.job import JobSpec
 from rollplex.api.schema import Schema, structural
 from rollplex.api.wording import errors_of, fault_of
-
-MOUNT_PATH = r"^(/([^/:.][^/:]*|\.[^/:.][^/:]*|\.\.[^/:]+))+$"
-MOUNT_PATH_WAY_OUT = "write an absolute path without '.', '..', ':' and a '/' at its end, such as /data"
 
 _MOUNT = ("name", "subPath", "subPathExpr", "mountPropagation", "recursiveReadOnly")
 _CONTAINER = (
@@ -37,6 +34,8 @@ _POD = (
     *("topologySpreadConstraints", "setHostnameAsFQDN", "schedulingGates", "resourceClaims", "resources"),
     *("schedulingGroup", "workloadRef"),
 )
+# null is kept: in a strategic merge it takes a field away
+_UNTYPED = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 
 
 class _Open(Section):
@@ -48,17 +47,15 @@ class _Open(Section):
 class MountForm(_Open):
     """A mount of a container."""
 
-    mount_path: Annotated[str, Field(pattern=MOUNT_PATH, max_length=1024), WayOut(MOUNT_PATH_WAY_OUT)] = Field(
-        description="Where it is mounted.", examples=["/data"]
-    )
+    mount_path: str | None = Field(None, description="Where it is mounted.", max_length=512)
     read_only: bool | None = Field(None, description="Mount it read-only.")
 
 
 class ContainerForm(_Open):
     """A container; the one named trainer merges into every rank container."""
 
-    name: str = Field(description="Its name.", examples=["trainer"], min_length=1, max_length=63)
-    volume_mounts: Items[MountForm] | None = Field(None, description="Its mounts.", max_length=64)
+    name: str | None = Field(None, description="Its name.", max_length=63)
+    volume_mounts: Items[MountForm] | None = Field(None, description="Its mounts.", max_length=32)
 
 
 class PodForm(_Open):
@@ -75,30 +72,21 @@ class TemplateForm(Section):
 
 
 def pod_template_has_its_form(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """`podTemplate` has `metadata` and `spec` only; its containers have their own names and absolute mount paths."""
+    """`podTemplate` has `metadata` and `spec`; containers and their mounts in it are lists of mappings."""
     try:
-        form = TemplateForm.model_validate(spec.pod_template, by_alias=True, by_name=False)
+        TemplateForm.model_validate(spec.pod_template, by_alias=True, by_name=False)
     except ValidationError as error:
-        faults = [fault_of(detail, TemplateForm) for detail in errors_of(error)]
-        yield from (Fault(f"spec.podTemplate.{fault.path}", fault.message) for fault in faults)
-        return
-    seen: set[str] = set()
-    for index, container in enumerate(form.spec.containers or () if form.spec else ()):
-        if container.name in seen:
-            yield Fault(
-                f"spec.podTemplate.spec.containers.{index}.name", f'"{container.name}" is there twice; merge them'
-            )
-        seen.add(container.name)
+        for detail in errors_of(error):
+            fault = fault_of(detail, TemplateForm)
+            yield Fault(f"spec.podTemplate.{fault.path}", fault.message)
 
 
 def template_schema() -> Schema:
     """The template's structural schema."""
     schema = structural(TemplateForm, defaults=False)
     pod = schema["properties"]["spec"]
-    containers = pod["properties"]["containers"]
-    containers |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-    container = containers["items"]
+    container = pod["properties"]["containers"]["items"]
     mount = container["properties"]["volumeMounts"]["items"]
     for node, names in ((pod, _POD), (container, _CONTAINER), (mount, _MOUNT)):
-        node["properties"] |= {name: {"x-kubernetes-preserve-unknown-fields": True} for name in names}
+        node["properties"] |= {name: dict(_UNTYPED) for name in names}
     return schema

@@ -11,9 +11,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rollplex.api.algorithm import OPTIONS
+from rollplex.api.cluster_rules import (
+    checkpoint_outlives_its_pod,
+    files_lie_on_volumes,
+    queue_is_read,
+    tensor_group_stays_in_its_container,
+    tensor_group_stays_on_its_node,
+    volumes_leave_taken_paths,
+)
 from rollplex.api.errors import Fault
 from rollplex.api.job import JobSpec
-from rollplex.api.mounts import covering, files_of, mounts_of
+from rollplex.api.pod_template import pod_template_has_its_form
 from rollplex.api.reward_rules import (
     length_penalty_can_act,
     replay_is_not_evaluated,
@@ -192,57 +200,6 @@ def data_parallel_divides_prompts(spec: JobSpec, ranks: int) -> Iterator[Fault]:
         )
 
 
-def tensor_group_stays_on_its_node(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """`hardware.ranksPerNode` is divisible by both tensor degrees: no tensor group crosses a node."""
-    for path, tensor in zip(TENSORS, _tensors(spec), strict=True):
-        if spec.hardware.ranks_per_node % tensor:
-            yield Fault(
-                path,
-                f"{tensor} does not divide hardware.ranksPerNode {spec.hardware.ranks_per_node}, so a tensor group "
-                "would cross nodes; choose a divisor",
-            )
-
-
-def tensor_group_stays_in_its_container(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """With `pinning: container` and `gpuAllocation: devicePlugin` no tensor group spans containers."""
-    if (spec.numa.pinning, spec.numa.gpu_allocation) != ("container", "devicePlugin"):
-        return
-    ranks = spec.hardware.ranks_per_node
-    containers = min(spec.hardware.numa_nodes_or_default, ranks)
-    tensor, even = max(_tensors(spec)), ranks % containers == 0
-    if tensor > 1 and not (even and (ranks // containers) % tensor == 0):
-        yield Fault(
-            "spec.numa.gpuAllocation",
-            f"devicePlugin with pinning container gives each of {containers} containers {ranks // containers} GPUs of "
-            f"its own, and a tensor group of {tensor} would span them; use gpuAllocation dra, or pinning process, or "
-            f"tensor degrees that divide {ranks // containers}",
-        )
-
-
-def files_lie_on_volumes(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """Every file that the job names lies on a volume (or on a mount of the pod template's container `trainer`)."""
-    mounts = mounts_of(spec)
-    for path, file in files_of(spec):
-        if not file.startswith("/"):
-            yield Fault(path, f'"{file}" is relative; on the cluster write an absolute path under one of spec.volumes')
-        elif covering(mounts, file) is None:
-            where = ", ".join(mount.path for mount in mounts) or "none"
-            yield Fault(path, f'"{file}" lies on no volume (mounted: {where}); add its claim to spec.volumes')
-
-
-def checkpoint_outlives_its_pod(spec: JobSpec, _: int) -> Iterator[Fault]:
-    """`checkpoint.path` is set, and its volume can be written."""
-    file = spec.checkpoint.path
-    if file is None:
-        yield Fault(
-            "spec.checkpoint.path", "is missing; on the cluster it must lie on a volume, or a restart loses the run"
-        )
-        return
-    mount = covering(mounts_of(spec), file)
-    if mount is not None and mount.read_only:
-        yield Fault("spec.checkpoint.path", f'"{file}" lies on the read-only volume at {mount.path}; take readOnly off')
-
-
 def _tensors(spec: JobSpec) -> tuple[int, int]:
     return spec.parallelism.train.tensor, spec.parallelism.rollout.tensor
 
@@ -268,11 +225,14 @@ RULES: tuple[Rule, ...] = (
     Rule(rollout_ranks_go_with_placement, _PLACEMENT),
     Rule(env_from_is_secret_or_config_map, ("spec.envFrom",)),
     Rule(volumes_have_their_own_paths, ("spec.volumes",)),
+    Rule(pod_template_has_its_form, ("spec.podTemplate",)),
     Rule(rollout_leaves_ranks_to_train, _PLACEMENT, "ranks"),
     Rule(tensors_divide_ranks, (*TENSORS, *_PLACEMENT), "ranks"),
     Rule(data_parallel_divides_prompts, ("spec.training.promptsPerStep", TENSORS[0], *_PLACEMENT), "ranks"),
     Rule(tensor_group_stays_on_its_node, (*TENSORS, "spec.hardware.ranksPerNode"), "cluster"),
     Rule(tensor_group_stays_in_its_container, (*TENSORS, "spec.numa", "spec.hardware"), "cluster"),
     Rule(files_lie_on_volumes, _FILES, "cluster"),
+    Rule(volumes_leave_taken_paths, ("spec.volumes",), "cluster"),
+    Rule(queue_is_read, ("spec.scheduling.gang", "spec.scheduling.queue"), "cluster"),
     Rule(checkpoint_outlives_its_pod, ("spec.checkpoint.path", "spec.volumes", "spec.podTemplate"), "cluster"),
 )

@@ -1,7 +1,7 @@
 """From the models to a structural Kubernetes schema: types, bounds, defaults, descriptions, nothing between fields.
 
-A text's pattern and a number's lower limit, where the model knows a way out (:class:`~rollplex.api.base.WayOut`), become
-CEL rules: the server's own message would show a regular expression and no way out.
+A text's pattern and a number's lower limit become CEL rules where the model knows a way out
+(:class:`~rollplex.api.base.WayOut`): the server's own message would show a regular expression and no way out.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from rollplex.api.base import Section, WayOut
+from rollplex.api.cel_text import Cel, literal, say, validation
 from rollplex.api.fields import children, section_of
 from rollplex.api.wording import marks_of
 
@@ -38,23 +39,6 @@ def structural(section: type[Section], description: str = "", *, defaults: bool 
     return schema
 
 
-def literal(text: str) -> str:
-    """A CEL string."""
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{quoted}"'
-
-
-def say(template: str, *values: str) -> str:
-    """A CEL expression of a text: each ``{}`` of the template becomes the text of the CEL expression in its place.
-
-    ``format`` it is because the server's estimate of what string additions cost has no end.
-    """
-    if template.count("{}") != len(values):
-        raise ValueError(f"{len(values)} values for {template!r}")
-    pattern = literal(template.replace("%", "%%").replace("{}", "%s"))
-    return f"{pattern}.format([{', '.join(values)}])" if values else literal(template)
-
-
 def _of_field(section: type[Section], alias: str, field: FieldInfo, defaults: bool) -> Schema:
     inner = section_of(field.annotation)
     own = _not_null(section.model_json_schema(by_alias=True)["properties"][alias])
@@ -70,8 +54,7 @@ def _of_field(section: type[Section], alias: str, field: FieldInfo, defaults: bo
     if defaults and not field.is_required():
         default = field.get_default(call_default_factory=True, validated_data={})
         if default is not None:
-            # a section's own fields have defaults: the server fills them into the empty mapping
-            schema["default"] = {} if isinstance(default, Section) else _plain(default)
+            schema["default"] = _plain(default)
     return {"description": field.description or "", **schema}
 
 
@@ -110,8 +93,11 @@ def _explain_limits(schema: Schema, field: FieldInfo) -> None:
         low = schema.pop("minimum")
         rule = f"self >= {low:g}" if schema["type"] == "integer" else f"self >= {float(low)}"
         message = say(f"{{}} is below the minimum {low:g}; {way_out}", "self")
-    schema["x-kubernetes-validations"] = [{"rule": rule, "message": way_out, "messageExpression": message}]
+    schema["x-kubernetes-validations"] = [validation(Cel(rule, message), way_out)]
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Section):
+        # {} would do for the server, which fills in the fields' own defaults, but rules are tried on a default as it is
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     return list(value) if isinstance(value, tuple) else value
