@@ -166,7 +166,7 @@ def rloo(batch: Batch, n: Numbers) -> torch.Tensor:
 
 
 def reinforce_plus_plus(batch: Batch, n: Numbers) -> torch.Tensor:
-    """arXiv 2501.03262, equation 10 over a batch of rewards, in PPO's loss."""
+    """arXiv 2501.03262, global advantage normalisation over a batch of rewards, in PPO's loss."""
     advantages = iter(group_relative([sample.reward for group in batch for sample in group]))
     objective, responses = torch.zeros((), dtype=torch.float64), 0
     for group in batch:
@@ -179,7 +179,7 @@ def reinforce_plus_plus(batch: Batch, n: Numbers) -> torch.Tensor:
 
 
 def opd(batch: Batch, n: Numbers) -> torch.Tensor:
-    """Sampled reverse KL (arXiv 2306.13649, section 3): its score-function gradient, token by token."""
+    """Sampled reverse KL (arXiv 2306.13649): its score-function gradient, token by token."""
     loss, tokens = torch.zeros((), dtype=torch.float64), 0
     for group in batch:
         for sample in group:

@@ -22,8 +22,8 @@ def advantages(outcomes: Sequence[Outcome], settings: Settings) -> list[Advantag
 def surrogate(scored: Scored, settings: Settings) -> Surrogate:
     """-rho A per token with A = log teacher - log student, detached: minus the reverse KL of this token.
 
-    Its expected gradient is that of KL(student || teacher) at each prefix of the response (the first equation of
-    section 3 of arXiv 2306.13649 with D = reverse KL), for one token at a time: a token does not answer for later ones.
+    Its expected gradient is that of KL(student || teacher) at each prefix of the response (the on-policy
+    objective of arXiv 2306.13649 with D = reverse KL), for one token at a time: a token does not answer for later ones.
     """
     if scored.reference is None:
         raise ValueError("opd distils from a teacher, but no log probabilities of model.reference came")

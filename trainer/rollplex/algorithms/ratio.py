@@ -11,7 +11,7 @@ def capped_ratio(log_ratio: torch.Tensor, cap: float) -> torch.Tensor:
     """min(exp(log_ratio), cap), with the gradient of truncated importance sampling: its own value times d log_ratio.
 
     So a token whose ratio passes the cap still learns, by a weight of ``cap`` (E. Ionides, "Truncated Importance
-    Sampling", 2008, equation 1; for rollout engines: F. Yao et al., "Your efficient RL framework secretly brings you
+    Sampling", 2008; for rollout engines: F. Yao et al., "Your efficient RL framework secretly brings you
     off-policy RL training", 2025).
     """
     weight = log_ratio.detach().exp().clamp(max=cap)
