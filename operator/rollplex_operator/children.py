@@ -20,7 +20,6 @@ from rollplex_operator.decision import Manifest
 from rollplex_operator.names import (
     ANNOTATION_CONTENT,
     JOB_FILE,
-    JOB_MOUNT,
     LABEL_ATTEMPT,
     LABEL_JOB,
     LABEL_NODE,
@@ -55,14 +54,6 @@ def faults(job: RollplexJob, server: Server, settings: Settings) -> list[Fault]:
                 "spec.image", "is missing, and this operator has no default; name a trainer image, or set the default"
             )
         )
-    for index, volume in enumerate(spec.volumes):
-        if volume.path.rstrip("/") in ("", JOB_MOUNT, building.SHM_MOUNT):
-            found.append(
-                Fault(
-                    f"spec.volumes.{index}.path",
-                    f'"{volume.path}" is taken in every rank container; choose another path',
-                )
-            )
     return found + template_faults(job)
 
 
@@ -79,7 +70,7 @@ def pods(
         raise JobError.at("spec.image", "is missing, and this operator has no default; name a trainer image")
     if wrong := template_faults(job):
         raise JobError(wrong)
-    base = building.base(job, resolved, image=image, settings=settings)
+    base = building.base(job, resolved, attempt, image=image, settings=settings)
     member = gang.wiring(resolved.gang, job.spec.scheduling, view.name, view.uid, attempt, job.spec.nodes)
     base["spec"] |= member.spec
     base = template.merged(job, base, resolved.containers)
@@ -109,7 +100,12 @@ def others(
     if resolved.gpu_allocation == "dra" and hardware.gpu_device_class is not None:
         claim = numa.claim_spec(hardware.ranks, resolved.containers, hardware.gpu_device_class)
         wanted.append(
-            _object("resource.k8s.io/v1", "ResourceClaimTemplate", view.name, {"spec": {"spec": claim}}),
+            _object(
+                "resource.k8s.io/v1",
+                "ResourceClaimTemplate",
+                numa.claim_name(view.name, attempt),
+                {"spec": {"spec": claim}},
+            ),
         )
     return tuple(_child(view, attempt, each) for each in wanted)
 

@@ -57,7 +57,7 @@ def choose(spec: SchedulingSpec, nodes: int, server: Server) -> Gang:
 
 
 def faults(spec: SchedulingSpec, nodes: int, server: Server) -> Iterator[Fault]:
-    """A gang that the server does not have, a queue that nobody reads."""
+    """A gang that the server does not have."""
     gang = choose(spec, nodes, server)
     offered = {
         "kueue": server.kueue,
@@ -71,12 +71,6 @@ def faults(spec: SchedulingSpec, nodes: int, server: Server) -> Iterator[Fault]:
             yield Fault("spec.scheduling.queue", f'"{spec.queue}": {what}; install it, or leave the queue out')
         else:
             yield Fault("spec.scheduling.gang", f"{what}; install it, or use auto")
-    elif gang == "kueue" and spec.queue is None:
-        yield Fault("spec.scheduling.queue", "is missing; gang kueue needs the name of a LocalQueue of the namespace")
-    elif gang not in ("kueue", "volcano") and spec.queue is not None:
-        yield Fault(
-            "spec.scheduling.queue", f'"{spec.queue}" would not be read with gang {gang}; leave it out, or use kueue'
-        )
 
 
 def group_name(job_name: str, attempt: int) -> str:

@@ -127,6 +127,11 @@ def _on_numa_node(index: int) -> str:
     return f'device.attributes["resource.kubernetes.io"].?numaNode.orValue(-1) == {index}'
 
 
+def claim_name(job_name: str, attempt: int) -> str:
+    """Name of an attempt's ResourceClaimTemplate. It cannot be changed, and a suspended job may be: one for each."""
+    return f"{job_name}-{attempt}"
+
+
 def claim_of_pod(template: str) -> Mapping[str, Any]:
     """The entry of a pod's ``resourceClaims``."""
     return {"name": CLAIM, "resourceClaimTemplateName": template}

@@ -49,7 +49,7 @@ def pod_name(job_name: str, index: int) -> str:
     return f"{job_name}-{index}"
 
 
-def base(job: RollplexJob, resolved: Resolved, *, image: str, settings: Settings) -> dict[str, Any]:
+def base(job: RollplexJob, resolved: Resolved, attempt: int, *, image: str, settings: Settings) -> dict[str, Any]:
     """``metadata`` and ``spec`` of a job's pods, before its template, its gang and what tells the pods apart."""
     spec, name = job.spec, job.metadata.name
     hardware = profiles.hardware(spec.hardware, spec.nodes)
@@ -93,7 +93,7 @@ def base(job: RollplexJob, resolved: Resolved, *, image: str, settings: Settings
         image=image,
         pull_policy=settings.image_pull_policy,
         pull_secrets=settings.image_pull_secrets,
-        claims=[numa.claim_of_pod(name)] if claimed else [],
+        claims=[numa.claim_of_pod(numa.claim_name(name, attempt))] if claimed else [],
     )
 
 

@@ -30,7 +30,9 @@ _WAYS_OUT = {
 
 def template_faults(job: RollplexJob) -> list[Fault]:
     """What ``podTemplate`` may not change, and what in it is no pod; needs no server."""
-    base = pods.base(job, pods.Resolved("process", "none", 1, "none", False), image="image", settings=Settings())
+    base = pods.base(
+        job, pods.Resolved("process", "none", 1, "none", False), attempt=1, image="image", settings=Settings()
+    )
     try:
         result = merged(job, base, 1)
         found = list(_identity_faults(base, result))
@@ -69,8 +71,6 @@ def _for_ranks(template: Mapping[str, Any], containers: int) -> Mapping[str, Any
 
 def _identity_faults(base: Mapping[str, Any], result: Mapping[str, Any]) -> Iterator[Fault]:
     """What the merged pod has otherwise than the pod without the template."""
-    for key in result.keys() - {"metadata", "spec"}:
-        yield Fault(f"{_TEMPLATE}.{key}", "is no part of a pod template; write metadata and spec")
     metadata, spec = result.get("metadata", {}), result.get("spec", {})
     for key in metadata.keys() - {"labels", "annotations"}:
         yield Fault(f"{_TEMPLATE}.metadata.{key}", "is the operator's to set; labels and annotations may be added")
