@@ -39,10 +39,13 @@ _COLUMNS = (
 def schema() -> Schema:
     """The structural schema of a RollplexJob."""
     spec = structural(JobSpec, "What to train, on what, how, and where.")
-    spec["properties"]["podTemplate"] |= template_schema()
-    del spec["properties"]["podTemplate"]["x-kubernetes-preserve-unknown-fields"]
     spec["properties"]["volumes"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["path"]}
-    spec["properties"]["reward"]["items"]["properties"]["options"] |= _reward_options()
+    for free, form in (
+        (spec["properties"]["podTemplate"], template_schema()),
+        (spec["properties"]["reward"]["items"]["properties"]["options"], _reward_options()),
+    ):
+        free |= form
+        del free["x-kubernetes-preserve-unknown-fields"]
     status = structural(JobStatus, "Where the job is.", defaults=False)
     status["properties"]["conditions"] |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     whole = {"type": "object", "properties": {"spec": spec}}
