@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollplex.api.crd import schema
-from rollplex_operator.kube import ApiError, FencedError, Kube, UnansweredError
+from rollplex_operator.kube import ApiError, Kube
 from rollplex_operator.names import EXIT_RESTART, FIELD_MANAGER
 from rollplex_operator.observation import Server
 from rollplex_operator.resources import (
@@ -54,7 +54,7 @@ class Capabilities:
         """What is there now.
 
         Raises:
-            ApiError, UnansweredError: where the server cannot be asked at all.
+            ApiError, UnansweredError, FencedError: where the server cannot be asked now.
         """
         jobs, *optional = await asyncio.gather(self._served(JOBS), *map(self._usable, OPTIONAL))
         kinds = {kind for kind, usable in zip(OPTIONAL, optional, strict=True) if usable}
@@ -108,11 +108,13 @@ class Capabilities:
         """Whether a pod keeps the action RestartAllContainers; None if something else refuses it, as a quota may."""
         try:
             pod = await self._kube.create(PODS, self._home, _probe(), dryRun="All", fieldValidation="Strict")
-        except (ApiError, UnansweredError, FencedError) as error:
-            if isinstance(error, ApiError) and error.code in (400, 422):
+        except ApiError as error:
+            if error.code in (400, 422):
                 return False
-            _log.warning("cannot tell whether containers can be restarted in place: %s", error)
-            return None
+            if error.code == 403:
+                _log.warning("cannot tell whether containers can be restarted in place: %s", error)
+                return None
+            raise
         rules = pod["spec"]["containers"][0].get("restartPolicyRules", ())
         return any(rule.get("action") == "RestartAllContainers" for rule in rules)
 

@@ -14,7 +14,7 @@ from rollplex_operator import logs
 from rollplex_operator.capabilities import Capabilities, Offer
 from rollplex_operator.decision import Decision
 from rollplex_operator.health import Health, faults
-from rollplex_operator.kube import ApiError, Kube, UnansweredError
+from rollplex_operator.kube import ApiError, FencedError, Kube, UnansweredError
 from rollplex_operator.leader import Leader, LostError
 from rollplex_operator.metrics import OperatorCollector, make_registry
 from rollplex_operator.names import Condition, Reason
@@ -118,8 +118,8 @@ class Operator:
         """What the server offers; as it was known before where it does not answer."""
         try:
             offer = await self._capabilities.ask()
-        except (ApiError, UnansweredError) as error:
-            _log.warning("cannot ask the server what it offers: %s", error)
+        except (ApiError, UnansweredError, FencedError) as error:
+            _log.warning("cannot ask the server what it offers: %r", error)
             return self._offer
         if JOBS not in offer.kinds:
             _log.warning("waiting for the CustomResourceDefinition of RollplexJob, which is not installed")

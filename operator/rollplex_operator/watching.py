@@ -8,8 +8,10 @@ What kopf 1.45 does, and what is added here:
   Peering, posting and scanning (it would watch every CRD of the cluster) are off. kopf's own indexes are not used: they
   hold all bodies back until every kind is listed, and are not cleaned after a second list.
 - After a lost watch (410) kopf lists again and reports what it finds, not what has vanished. Bookmarks are not
-  reported, nor the end of a list. These three are seen where the replies come in: ``Watch`` follows each of them.
-- A failure that lasts would end kopf, and 403 with it. Here it tries for ever: the age of the watch says so.
+  reported, nor the end of a list. These three are seen where the replies come in: ``streams`` follows each of them.
+- A silent watch is begun anew from where it was, which helps if the connection was dead, and not if something between
+  lets lists through and watches not. So what was silent for longer is listed as well.
+- A failure that lasts would end kopf. Here it tries for ever: the age of the watch says so.
 """
 
 from __future__ import annotations
@@ -18,68 +20,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-import aiohttp
 import kopf
 
-from rollplex_operator.kube import Kube
+from rollplex_operator.kube import ApiError, Kube, UnansweredError
 from rollplex_operator.resources import Resource
 from rollplex_operator.store import Store
+from rollplex_operator.streams import Watch, response_class
 
-INACTIVITY = 70.0  # seconds without event or bookmark (the server sends one a minute) after which to watch anew
+INACTIVITY = 70.0  # seconds without event or bookmark after which to watch anew
+BOOKMARKS = 62.0  # seconds in which the server sends one, or 2 s before a watch's own end
+SHORTEST = 3  # seconds of a watch: it is to have its bookmark
 CHUNK = 25  # objects of one reply of a list
 
 _log = logging.getLogger(__name__)
-
-
-class Watch:
-    """The list and the stream of one kind in one namespace, or in all of them."""
-
-    def __init__(self, resource: Resource, namespace: str | None, store: Store) -> None:
-        self.resource, self.namespace, self._store = resource, namespace, store
-        self.path = resource.path(namespace)
-        self.heard = time.monotonic()  # the last event, bookmark or list
-        self._listing: set[str] = set()
-        self._version: str | None = None
-        self._awaited: set[str] = set()  # uids of the first list that no handler has seen yet
-        self._listed = False
-
-    @property
-    def synced(self) -> bool:
-        """Whether the store has all that the first list said."""
-        return self._listed and not self._awaited
-
-    def chunk(self, reply: dict[str, Any], first: bool) -> None:
-        """A part of a list."""
-        self.heard = time.monotonic()
-        uids = {item["metadata"]["uid"] for item in reply.get("items", ())}
-        self._listing = uids if first else self._listing | uids
-        if not self._listed:
-            self._awaited |= uids
-        self._version = reply["metadata"]["resourceVersion"]
-
-    def began(self) -> None:
-        """A stream: the list before it, if there was one, is whole."""
-        if self._version is not None:
-            self._store.retain(self.resource, self.namespace, self._listing, self._version)
-            self._listing, self._version, self._listed = set(), None, True
-
-    def line(self) -> None:
-        """An event or a bookmark."""
-        self.heard = time.monotonic()
-
-    def handled(self, event: Any) -> None:
-        """kopf's handler: what happened, and the body."""
-        body, uid = event["object"], event["object"]["metadata"]["uid"]
-        try:
-            if event["type"] == "DELETED":
-                self._store.remove(uid)
-            else:
-                self._store.put(self.resource, body)
-        finally:
-            self._awaited.discard(uid)
 
 
 class Watching:
@@ -125,6 +81,7 @@ class Watching:
             namespaces=self._namespaces or (),
         )
         self._spawned()
+        tasks = [*tasks, asyncio.create_task(self._list_silent(), name="lists of silent watches")]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -135,6 +92,31 @@ class Watching:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(asyncio.wait(tasks, timeout=5))
+
+    async def _list_silent(self) -> None:
+        while True:
+            await asyncio.sleep(self._inactivity / 2)
+            for watch in self.watches:
+                if watch.synced and time.monotonic() - watch.heard > 1.5 * self._inactivity:
+                    try:
+                        await self._list(watch)
+                    except (ApiError, UnansweredError) as error:
+                        _log.warning("cannot list %s, whose watch is silent: %s", watch.path, error)
+
+    async def _list(self, watch: Watch) -> None:
+        """What a watch should have told. It stays as silent as it is, for ``ages``."""
+        query = {"limit": str(CHUNK), "labelSelector": watch.resource.selector}
+        uids: set[str] = set()
+        while True:
+            reply = await self._kube.get(watch.path, **query)
+            for item in reply["items"]:
+                uids.add(item["metadata"]["uid"])
+                kind = {"apiVersion": watch.resource.api_version, "kind": watch.resource.kind}
+                self._store.put(watch.resource, {**kind, **item})
+            query["continue"] = reply["metadata"].get("continue", "")
+            if not query["continue"]:
+                self._store.retain(watch.resource, watch.namespace, uids, reply["metadata"]["resourceVersion"])
+                return
 
     def _registry(self, kinds: Collection[Resource]) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
@@ -148,7 +130,7 @@ class Watching:
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
-            session = self._kube.session(_response_class({watch.path: watch for watch in self.watches}))
+            session = self._kube.session(response_class({watch.path: watch for watch in self.watches}))
             return kopf.AiohttpSession(server=self._kube.configuration.host, aiohttp_session=session)
 
         return registry
@@ -160,6 +142,8 @@ class Watching:
                 settings.watching.label_selectors[kind.group, kind.version, kind.plural] = kind.selector
         settings.watching.inactivity_timeout = self._inactivity
         settings.watching.chunk_size = CHUNK
+        if self._inactivity < BOOKMARKS:
+            settings.watching.server_timeout = max(SHORTEST, int(self._inactivity))
         settings.watching.connect_timeout = 5.0
         settings.networking.connect_timeout = 5.0
         settings.networking.request_timeout = 30.0
@@ -194,41 +178,3 @@ class _NoDiff(kopf.DiffBaseStorage):
 
     def store(self, *, body: Any, patch: Any, essence: Any) -> None:
         raise NotImplementedError("no handler keeps state")
-
-
-def _response_class(watches: dict[str, Watch]) -> type[aiohttp.ClientResponse]:
-    class Response(aiohttp.ClientResponse):
-        @property
-        def _watch(self) -> Watch | None:
-            return watches.get(self.url.path) if self.status == 200 else None
-
-        async def start(self, connection: Any) -> aiohttp.ClientResponse:
-            await super().start(connection)
-            if (watch := self._watch) is not None and "watch" in self.url.query:
-                watch.began()
-                self.content = _Lines(self.content, watch)  # type: ignore[assignment]
-            return self
-
-        async def json(self, **options: Any) -> Any:
-            reply = await super().json(**options)
-            if (watch := self._watch) is not None:
-                watch.chunk(reply, first="continue" not in self.url.query)
-            return reply
-
-    return Response
-
-
-class _Lines:
-    """A stream's content, as it is, with each line noticed."""
-
-    def __init__(self, content: aiohttp.StreamReader, watch: Watch) -> None:
-        self._content, self._watch = content, watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._content, name)
-
-    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        async for data in self._content.iter_chunked(size):
-            if b"\n" in data:
-                self._watch.line()
-            yield data
