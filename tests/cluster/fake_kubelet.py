@@ -19,7 +19,7 @@ from rollplex_operator import names
 from tests.cluster import pod_status
 from tests.cluster.client import Object
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.kubelet_api import KubeletApi, own_subnet, status_server
+from tests.cluster.kubelet_api import KubeletApi, cancel_all, own_subnet, status_server
 
 NODE_LABEL = "rollplex-tests/nodes"
 BIG = {
@@ -176,7 +176,7 @@ class FakeKubelet:
         self._main = self._loop.create_task(self._serve())
         with contextlib.suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._main)
-        self._loop.run_until_complete(_cancel_all())
+        self._loop.run_until_complete(cancel_all())
         self._loop.close()
 
     async def _serve(self) -> None:
@@ -283,10 +283,3 @@ def _runs_on(_: Pod) -> Fate:
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*works)
-
-
-async def _cancel_all() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -160,6 +160,14 @@ def own_subnet() -> Iterator[int]:
     raise RuntimeError("no free /16 of 127.0.0.0/8: all of 127.16 to 127.249 have a listener on 255.254:9464")
 
 
+async def cancel_all() -> None:
+    """Cancel every other task of this loop, and wait for their ends."""
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 def _ready(ready: bool) -> dict[str, str]:
     status, reason = ("True", "KubeletReady") if ready else ("Unknown", "NodeStatusUnknown")
     return {

@@ -48,7 +48,9 @@ def wait_for(
 
 def tail(log: Path, lines: int = 15) -> str:
     """The end of a log."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else ""
+    if not log.exists():
+        return ""
+    return "\n".join(line[:500] for line in log.read_text(errors="replace").splitlines()[-lines:])
 
 
 class Program:

@@ -17,6 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.kubelet_api import cancel_all
 
 HOP_BY_HOP = frozenset(("transfer-encoding", "content-length", "connection", "content-encoding", "host"))
 WRITES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
@@ -149,6 +150,7 @@ class Proxy:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_until_complete(self._serve())
+        self._loop.run_until_complete(cancel_all())
         self._loop.close()
 
     async def _serve(self) -> None:
@@ -172,12 +174,14 @@ class Proxy:
         self._open.add(transport)
         try:
             return await self._answer(incoming, transport)
+        except aiohttp.ClientError:  # the API server is down
+            return _cut(transport)
         finally:
             self._open.discard(transport)
 
     async def _answer(self, incoming: web.BaseRequest, transport: asyncio.Transport) -> web.StreamResponse:
         request = Request(time.monotonic(), incoming.method, incoming.path, dict(incoming.query))
-        body = await incoming.read()
+        body = await incoming.read() or None  # an empty one would be sent with a content type
         self.requests.append(request)
         self._count += not request.is_lease
         number = self._count
@@ -185,8 +189,7 @@ class Proxy:
         if fault is not None:
             self.injected.append((request, fault))
         if fault is Fault.RESET:
-            transport.abort()
-            raise ConnectionResetError
+            return _cut(transport)
         if fault in ANSWERS:
             return _refusal(*ANSWERS[fault])
         if request.is_watch and self.expire_watches:
@@ -205,8 +208,7 @@ class Proxy:
             if self._hook is not None and not request.is_lease and number == self._hook[0]:
                 self._hook[1]()
             if fault is Fault.REPLY_LOST:
-                transport.abort()
-                raise ConnectionResetError
+                return _cut(transport)
             return web.Response(status=got.status, body=content, headers=kept)
 
     async def _stream(
@@ -223,6 +225,12 @@ class Proxy:
                     if self.watches is Watches.SLOW:
                         await asyncio.sleep(1.0)
         return out
+
+
+def _cut(transport: asyncio.Transport) -> web.Response:
+    """Cut the connection; what is returned goes nowhere."""
+    transport.abort()
+    return web.Response()
 
 
 def _refusal(code: int, reason: str) -> web.Response:

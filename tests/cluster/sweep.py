@@ -6,7 +6,8 @@ import contextlib
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +120,8 @@ class Lane:
         [versions] = self.history.versions(self.namespace, name)
         assert_lawful(versions)
         status = job["status"]
+        made = len(self.history.pods_of(self.namespace, name))
+        assert made <= NODES * (status["restarts"] + 1), f"{made} pods were made"
         pods = [
             pod
             for pod in self.client.list("pods", f"rollplex.io/job={name}")
@@ -134,38 +137,25 @@ class Lane:
             "conditions": {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]},
             "pods": sorted(pod["metadata"]["name"].removeprefix(name) for pod in pods),
             "phases": sorted({pod["status"]["phase"] for pod in pods}),
-            "made": len(self.history.pods_of(self.namespace, name)),
             "children": children,
         }
 
 
-def sweep(lanes: Sequence[Lane], strikes: Iterable[Strike]) -> Iterator[tuple[Strike, dict[str, Any], bool]]:
+def sweep(lanes: Sequence[Lane], strikes: Iterable[Strike]) -> list[tuple[Strike, dict[str, Any], bool]]:
     """Run all strikes over the lanes in parallel; (strike, how it ended, whether it struck) of each."""
     todo: queue.SimpleQueue[Strike] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Strike, dict[str, Any], bool] | BaseException | None] = queue.SimpleQueue()
     for strike in strikes:
         todo.put(strike)
-    threads = [threading.Thread(target=_work, args=(lane, todo, done.put), daemon=True) for lane in lanes]
-    for thread in threads:
-        thread.start()
-    running = len(threads)
-    while running:
-        result = done.get()
-        if result is None:
-            running -= 1
-        elif isinstance(result, BaseException):
-            raise result
-        else:
-            yield result
+    with ThreadPoolExecutor(len(lanes)) as threads:
+        works = [threads.submit(_work, lane, todo) for lane in lanes]
+    return [result for work in works for result in work.result()]
 
 
-def _work(lane: Lane, todo: queue.SimpleQueue[Strike], done: Callable[[Any], None]) -> None:
-    try:
-        with lane, contextlib.suppress(queue.Empty):
-            while True:
-                strike = todo.get_nowait()
-                end, _, struck = lane.run(strike)
-                done((strike, end, struck))
-    except BaseException as error:  # noqa: BLE001  # it is raised in the test's own thread
-        done(error)
-    done(None)
+def _work(lane: Lane, todo: queue.SimpleQueue[Strike]) -> list[tuple[Strike, dict[str, Any], bool]]:
+    done = []
+    with lane, contextlib.suppress(queue.Empty):
+        while True:
+            strike = todo.get_nowait()
+            end, _, struck = lane.run(strike)
+            done.append((strike, end, struck))
+    return done

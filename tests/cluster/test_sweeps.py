@@ -12,7 +12,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
 from tests.cluster.proxy import Fault
-from tests.cluster.sweep import NODES, Lane, Strike, sweep
+from tests.cluster.sweep import Lane, Strike, sweep
 
 FAULTS = (Fault.SERVER_ERROR, Fault.CONFLICT, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.REPLY_LOST)
 LANES = 3
@@ -36,7 +36,7 @@ def undisturbed(lanes: list[Lane]) -> tuple[dict[str, Any], int]:
     ends = [end for end, _, _ in runs]
     assert ends[1:] == ends[:-1], "it ends the same way every time"
     assert ends[0]["phase"] == "Complete"
-    assert (ends[0]["restarts"], ends[0]["made"]) == (1, 2 * NODES)
+    assert ends[0]["restarts"] == 1
     return ends[0], max(count for _, count, _ in runs)
 
 
