@@ -86,6 +86,7 @@ class Reason(StrEnum):
     RESTARTING = "Restarting"
     # Suspended
     SUSPENDED_BY_USER = "SuspendedByUser"
+    SUSPENDING = "Suspending"  # its pods save and end
     NOT_SUSPENDED = "NotSuspended"
     # Complete, Failed
     TARGET_STEP_REACHED = "TargetStepReached"

@@ -55,7 +55,9 @@ def pod_view(body: Object) -> PodView:
     metadata, spec, status = body["metadata"], body.get("spec", {}), body.get("status", {})
     labels = metadata.get("labels", {})
     conditions = {each.get("type"): each for each in status.get("conditions", ())}
-    scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    scheduled = conditions.get("PodScheduled", {})
+    # the second is Kueue's, of a pod that it stops to give its place to another
+    disrupted = conditions.get("DisruptionTarget") or conditions.get("TerminationTarget") or {}
     grace = metadata.get("deletionGracePeriodSeconds", 0) or 0
     deleted = seconds(metadata.get("deletionTimestamp"))
     phase = status.get("phase", "Pending")

@@ -1,0 +1,151 @@
+"""The job's status while it is worked out: conditions, the phase that follows, and whether it is worth a write.
+
+What a status says falls in two: what others act on (conditions' status and reason, phase, counters) is written at once;
+what only informs (step, reward, messages) at most every ``SOFT_SECONDS``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rollplex_operator.names import Condition, Phase, Reason
+
+SOFT_SECONDS = 30.0  # DESIGN: progress is written at most so often
+NODES_SECONDS = 5.0  # how many pods run, while they start
+_SOFT = ("step", "targetStep", "checkpoint", "overlap", "reward", "nodes", "progressTime")
+_WAITING = frozenset({Reason.QUOTA_EXCEEDED, Reason.POD_SECURITY, Reason.REFUSED, Reason.INVALID_POD})
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in whole seconds, as Kubernetes writes times."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_of(text: Any) -> float | None:
+    """Seconds since the epoch of a timestamp; None where there is none."""
+    if not isinstance(text, str):
+        return None
+    return datetime.fromisoformat(text).timestamp()
+
+
+class Status:
+    """A copy of the job's status that may be changed; :meth:`written` is what the server should have.
+
+    Args:
+        before: the status as it is.
+        generation: of the job's spec, which the conditions speak about.
+        now: seconds since the epoch.
+    """
+
+    def __init__(self, before: Mapping[str, Any], generation: int, now: float) -> None:
+        self._before, self._generation, self._now = before, generation, now
+        self.fields: dict[str, Any] = {key: copy.copy(value) for key, value in before.items() if key != "conditions"}
+        self._conditions = {each["type"]: dict(each) for each in before.get("conditions", ())}
+
+    # ---- conditions
+
+    def set(
+        self, condition: Condition, status: Truth, reason: Reason, message: str = "", *, keep: bool = False
+    ) -> None:
+        """Say how a condition is. ``keep``: leave the message of the same status and reason, since it only flickers."""
+        old = self._conditions.get(condition)
+        same = old is not None and old["status"] == status
+        if old is not None and keep and same and old["reason"] == reason:
+            message = old["message"]
+        self._conditions[condition] = {
+            "type": str(condition),
+            "status": status,
+            "reason": str(reason),
+            "message": message[:32000],
+            "lastTransitionTime": old["lastTransitionTime"] if old is not None and same else timestamp(self._now),
+            "observedGeneration": self._generation,
+        }
+
+    def default(self, condition: Condition, status: Truth, reason: Reason, message: str = "") -> None:
+        """Say it only where nothing was said before."""
+        if condition not in self._conditions:
+            self.set(condition, status, reason, message)
+
+    def is_true(self, condition: Condition) -> bool:
+        """Whether it holds."""
+        return bool(self._conditions.get(condition, {}).get("status") == "True")
+
+    def reason(self, condition: Condition) -> str:
+        """Its reason, "" where it was never said."""
+        return str(self._conditions.get(condition, {}).get("reason", ""))
+
+    def message(self, condition: Condition) -> str:
+        """Its message."""
+        return str(self._conditions.get(condition, {}).get("message", ""))
+
+    def since(self, condition: Condition) -> float:
+        """When its status changed last; now where it was never said."""
+        return seconds_of(self._conditions.get(condition, {}).get("lastTransitionTime")) or self._now
+
+    # ---- plain fields
+
+    def number(self, field: str) -> int:
+        """A counter; 0 where it is missing."""
+        value = self.fields.get(field)
+        return value if isinstance(value, int) else 0
+
+    @property
+    def attempt(self) -> int | None:
+        """Of the pods that there may be; None before the first."""
+        value = self.fields.get("attempt")
+        return value if isinstance(value, int) else None
+
+    @property
+    def phase(self) -> Phase:
+        """The one phase that the conditions make."""
+        if self.is_true(Condition.COMPLETE):
+            return Phase.COMPLETE
+        if self.is_true(Condition.FAILED):
+            return Phase.FAILED
+        if self.is_true(Condition.SUSPENDED):
+            return Phase.SUSPENDED
+        if self.reason(Condition.SUSPENDED) == Reason.SUSPENDING:
+            return Phase.SUSPENDING
+        if self.is_true(Condition.RUNNING):
+            return Phase.RUNNING
+        if self.attempt is None or not self.is_true(Condition.ADMITTED):
+            return Phase.PENDING
+        if self.reason(Condition.RUNNING) == Reason.RESTARTING:
+            return Phase.RESTARTING
+        created = self.reason(Condition.PODS_CREATED)
+        return Phase.PENDING if created in _WAITING or created == Reason.WAITING_FOR_OLD_PODS else Phase.STARTING
+
+    # ---- what to write
+
+    def written(self) -> tuple[dict[str, Any] | None, float | None]:
+        """(The whole status to write, or None where it is right as it is; seconds until a soft change is due)."""
+        after = {key: value for key, value in self.fields.items() if value is not None}
+        for each in self._conditions.values():
+            each["observedGeneration"] = self._generation
+        after["conditions"] = [self._conditions[kind] for kind in sorted(self._conditions)]
+        after |= {"phase": str(self.phase), "observedGeneration": self._generation}
+        before = dict(self._before)
+        if after == before:
+            return None, None
+        if _hard(after) == _hard(before):
+            last = seconds_of(before.get("progressTime")) or 0.0
+            only_nodes = after | {"nodes": None} == before | {"nodes": None}
+            due = last + (NODES_SECONDS if only_nodes else SOFT_SECONDS) - self._now
+            if due > 0:
+                return None, due
+        if any(after.get(key) != before.get(key) for key in _SOFT):
+            after["progressTime"] = timestamp(self._now)
+        return after, None
+
+
+def _hard(status: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in status.items() if key not in _SOFT}
+    kept["conditions"] = [
+        {key: value for key, value in each.items() if key != "message"} for each in status.get("conditions", ())
+    ]
+    return kept
