@@ -87,7 +87,7 @@ class History:
                 with session.get(url, params=more, stream=True, timeout=(5, 300)) as answer:
                     for line in answer.iter_lines(chunk_size=65536):
                         event = json.loads(line)
-                        if event["type"] == "ERROR":
+                        if event.get("type", "ERROR") == "ERROR":  # or not an event at all: a bare Status
                             version = "0"
                             break
                         version = event["object"]["metadata"]["resourceVersion"]
