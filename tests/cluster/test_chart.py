@@ -16,6 +16,7 @@ from tests.cluster.conftest import make_namespace
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.helm import CHART, HelmError, helm, render
 from tests.cluster.jobs import make_job
+from tests.cluster.operator_process import Operator
 from tests.cluster.programs import REPOSITORY
 
 MANIFESTS = REPOSITORY / "tests" / "cluster" / "manifests"
@@ -355,3 +356,30 @@ def test_release_beside_one_that_serves_other_namespaces(server: ControlPlane, k
     ]
     helm("uninstall", "other", "--namespace", OPS, kubeconfig=server.kubeconfig())
     uninstall(server)
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a"]], ids=["cluster", "namespaced"])
+def test_operator_lives_on_the_rights_that_the_chart_gives(
+    server: ControlPlane, released: None, namespaces: list[str]
+) -> None:
+    upgrade(server, {"namespaces": namespaces})
+    token = server.client(namespace=OPS).request(
+        "POST", f"/api/v1/namespaces/{OPS}/serviceaccounts/rollplex/token", {"spec": {}}
+    )
+    server.tokens["rollplex"] = token["status"]["token"]
+    client = server.client(namespace="team-a")
+    lease = ("--lease-namespace", OPS, "--lease-name", "rollplex")
+    with Operator(server, *namespaces, user="rollplex", arguments=lease, leader_elect=True) as operator:
+        client.create("rollplexjobs", make_job(runPolicy={"disruptionBudget": True}))
+        wait_for("the pods", lambda: len(client.list("pods")) == 2, 20.0)
+        old = client.get("pods", "job-0")["metadata"]["uid"]
+        client.delete("pods", "job-1", grace=0)  # a lost pod: the set is deleted, and made again
+        client.wait("pods", "job-0", lambda pod: pod["metadata"]["uid"] != old, 30.0)
+        client.wait("rollplexjobs", "job", lambda job: job["status"].get("restarts") == 1, 10.0)
+        assert client.find("poddisruptionbudgets", "job") is not None
+        wait_for("events", lambda: client.list("events"), 10.0)
+        requests = [line for line in operator.metrics().splitlines() if line.startswith("rollplex_operator_requests")]
+    assert requests
+    assert [line for line in requests if 'code="403"' in line] == []
+    client.delete("rollplexjobs", "job")
+    wait_for("the pods are gone", lambda: client.list("pods") == [], 30.0)
