@@ -17,7 +17,7 @@ BENCH := build/bench
 BENCH_MADE := $(BENCH)/made
 MAKES_DATA := trainer/rollplex/data/shapes.py trainer/rollplex/data/tiny_model.py
 
-.PHONY: help setup demo demo-seeds test test-long lint bench bench-table docs lock kube-assets
+.PHONY: help setup demo demo-seeds test test-long lint bench bench-table docs crds lock kube-assets
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -70,10 +70,16 @@ bench-table: setup ## write the table of the last `make bench` into the README
 docs: setup ## write the generated pages and pictures anew
 	mkdir -p build
 	$(BIN)/python -m rollplex.api.reference > build/page && mv build/page docs/job.md
+	$(BIN)/python -m tests.cluster.bad_jobs > build/page && mv build/page docs/bad-jobs.md
 	$(BIN)/python -m rollplex.telemetry.keys > build/page && mv build/page docs/metrics-jsonl.md
 	$(BIN)/python docs/overlap_example.py
 	$(BIN)/python docs/readme_picture.py
 	$(BIN)/python docs/demo_runs.py --write
+
+crds: setup ## write the RollplexJob CRD from the models: crds/, and the chart's copy
+	mkdir -p build
+	$(BIN)/python -m rollplex.api.crd > build/page && mv build/page crds/rollplexjobs.yaml
+	cp crds/rollplexjobs.yaml charts/rollplex/files/rollplexjobs.yaml
 
 lock: setup ## choose the newest versions that go together: requirements/cpu.txt
 	$(BIN)/python requirements/lock.py
