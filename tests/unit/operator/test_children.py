@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollplex.api import JobError, RollplexJob, job_from, resolved_yaml
@@ -68,6 +68,7 @@ servers = st.builds(
 )
 
 
+@settings(deadline=None)  # a cold start reads all of the models
 @given(jobs(), servers, st.integers(1, 99999))
 def test_every_job_that_validates_becomes_sound_pods(job: RollplexJob, server: Server, attempt: int) -> None:
     assert children.faults(job, server, SETTINGS) == []
@@ -113,6 +114,7 @@ def assert_adds_up(job: RollplexJob, spec: Any) -> None:
     assert all(("claims" in container["resources"]) is claimed for container in spec["containers"])
 
 
+@settings(deadline=None)  # a cold start reads all of the models
 @given(jobs(), servers)
 def test_the_same_input_gives_the_same_bytes(job: RollplexJob, server: Server) -> None:
     again = RollplexJob.model_validate_json(job.model_dump_json(by_alias=True), by_alias=True, by_name=False)
