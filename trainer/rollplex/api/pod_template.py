@@ -7,7 +7,6 @@ name by their values only, so that one could take the place of another in a job 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError
 
@@ -64,21 +63,36 @@ class PodForm(_Open):
     containers: Items[ContainerForm] | None = Field(None, description="Merged by name.", max_length=16)
 
 
+class MetadataForm(Section):
+    """Labels and annotations: the rest of a pod's metadata is the operator's."""
+
+    labels: dict[str, str | None] | None = Field(None, description="Put on every pod.", max_length=64)
+    annotations: dict[str, str | None] | None = Field(None, description="Put on every pod.", max_length=64)
+
+
 class TemplateForm(Section):
     """The whole template."""
 
-    metadata: dict[str, Any] | None = Field(None, description="Labels and annotations of the pods.")
+    metadata: MetadataForm | None = Field(None, description="Labels and annotations of the pods.")
     spec: PodForm | None = Field(None, description="Kubernetes' pod spec.")
+
+
+class _Spec(Section):
+    pod_template: TemplateForm = Field(description="The template.")
+
+
+class _Job(Section):
+    """So that faults are told with their whole path."""
+
+    spec: _Spec = Field(description="The job's spec.")
 
 
 def pod_template_has_its_form(spec: JobSpec, _: int) -> Iterator[Fault]:
     """`podTemplate` has `metadata` and `spec`; containers and their mounts in it are lists of mappings."""
     try:
-        TemplateForm.model_validate(spec.pod_template, by_alias=True, by_name=False)
+        _Job.model_validate({"spec": {"podTemplate": spec.pod_template}}, by_alias=True, by_name=False)
     except ValidationError as error:
-        for detail in errors_of(error):
-            fault = fault_of(detail, TemplateForm)
-            yield Fault(f"spec.podTemplate.{fault.path}", fault.message)
+        yield from (fault_of(detail, _Job) for detail in errors_of(error))
 
 
 def template_schema() -> Schema:

@@ -19,7 +19,8 @@ Schema = dict[str, Any]
 
 _KEPT = (
     *("type", "format", "enum", "items", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    *("minLength", "maxLength", "pattern", "minItems", "maxItems", "x-kubernetes-int-or-string"),
+    *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties"),
+    "x-kubernetes-int-or-string",
 )
 
 
@@ -73,6 +74,9 @@ def _leaf(own: Schema) -> Schema:
         schema["format"] = "int64"
     if "items" in schema:
         schema["items"] = _leaf(schema["items"])
+    if isinstance(value := own.get("additionalProperties"), dict):
+        # in a mapping of texts a null is a value: the template's takes a key away
+        schema["additionalProperties"] = _leaf(_not_null(value)) | ({"nullable": True} if "anyOf" in value else {})
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if exclusive in schema:  # a flag in OpenAPI 3.0
             schema |= {bound: schema[exclusive], exclusive: True}
