@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import threading
 import time
@@ -125,7 +126,9 @@ def assert_invariants(
         uid = versions[0]["metadata"]["uid"]
         status = versions[-1].get("status", {})
         made = [pod for pod in history.pods_of(client.namespace) if pod["metadata"]["labels"][names.LABEL_UID] == uid]
-        limit = nodes * (status.get("restarts", 0) + 1) + nodes * injected
+        phases = [each.get("status", {}).get("phase") for each in versions]
+        resumed = sum(before == "Suspended" != after for before, after in itertools.pairwise(phases))
+        limit = nodes * (status.get("restarts", 0) + 1 + resumed + injected)
         assert len(made) <= limit, f"{len(made)} pods of a job of {nodes} with {status.get('restarts')} restarts"
     before = [len(plane.writes(user)) for user in users]
     time.sleep(idle)

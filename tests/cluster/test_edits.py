@@ -14,7 +14,6 @@ from tests.cluster.situation import Situation
 
 MUTABLE: dict[str, Any] = {
     "maxRestarts": 7,
-    "restart": "newPods",
     "startDeadlineSeconds": 900,
     "activeDeadlineSeconds": 9000,
     "ttlSecondsAfterFinished": 60,

@@ -18,7 +18,11 @@ def test_kubectl_applies_shows_waits_and_deletes(situation: Situation) -> None:
     manifest = yaml.safe_dump(make_job())
     assert kubectl("apply", "-f", "-", stdin=manifest) == "rollplexjob.rollplex.io/job created\n"
     situation.wait("job", "Running")
-    assert kubectl("apply", "-f", "-", stdin=manifest) == "rollplexjob.rollplex.io/job unchanged\n"
+    before = situation.job()["metadata"]
+    # kubectl says "configured", since the server filled defaults into lists; nothing was
+    assert kubectl("apply", "-f", "-", stdin=manifest) == "rollplexjob.rollplex.io/job configured\n"
+    after = situation.job()["metadata"]
+    assert (after["resourceVersion"], after["generation"]) == (before["resourceVersion"], before["generation"])
 
     head, row = kubectl("get", "rpj").splitlines()
     assert head.split() == ["NAME", "PHASE", "STEP", "NODES", "RESTARTS", "SAVED%", "AGE"]

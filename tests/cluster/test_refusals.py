@@ -103,11 +103,11 @@ def test_case_05_an_admission_policy_denies_pods(
 
 
 def test_case_06_an_invalid_pod_is_terminal(situation: Situation) -> None:
-    situation.create(podTemplate={"spec": {"priorityClassName": "Not A Name"}})
+    situation.create(podTemplate={"spec": {"tolerations": [{"key": "not a key"}]}})
     situation.wait("job", "Failed")
     failed = situation.condition("Failed")
     assert failed["reason"] == "InvalidPod"
-    assert "priorityClassName" in failed["message"]
+    assert "tolerations" in failed["message"]
     assert not situation.pods()
 
 
