@@ -94,7 +94,7 @@ class Leader:
                 await self._read()
                 if self._lease is None or self._lease["metadata"]["resourceVersion"] != version:
                     self._observed = now
-                if self._lease is not None and now < self._observed + self._duration():
+                if self._holder() not in ("", self._identity) and now < self._observed + self._duration():
                     return False
             await self._write(self._identity, int(DURATION))
         except (ApiError, UnansweredError) as error:
