@@ -44,9 +44,13 @@ def test_queues_of_the_kueue_example_are_right(plane: ControlPlane, kubectl: Kub
     definitions = [each for each in documents if each["kind"] == "CustomResourceDefinition"]
     for each in definitions:
         each["spec"].pop("conversion", None)  # Kueue itself does not run here
-    kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
-    kubectl("wait", "--for=condition=Established", *(f"crd/{each['metadata']['name']}" for each in definitions))
-    said = kubectl("apply", "--dry-run=server", "-f", str(QUEUES)).splitlines()
+    names = [f"crd/{each['metadata']['name']}" for each in definitions]
+    try:
+        kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(definitions))
+        kubectl("wait", "--for=condition=Established", *names)
+        said = kubectl("apply", "--dry-run=server", "-f", str(QUEUES)).splitlines()
+    finally:
+        kubectl("delete", "--ignore-not-found", "--wait=false", *names)  # operators of other tests would see a Kueue
     assert [line.split()[0] for line in said] == [
         "resourceflavor.kueue.x-k8s.io/h100",
         "clusterqueue.kueue.x-k8s.io/research",

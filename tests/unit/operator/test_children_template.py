@@ -53,8 +53,6 @@ def trainer(**patch: Any) -> dict[str, Any]:
 
 
 FORBIDDEN: list[tuple[dict[str, Any], str]] = [
-    ({"metadata": {"name": "x"}}, "metadata.name"),
-    ({"metadata": {"ownerReferences": [{"uid": "x"}]}}, "metadata.ownerReferences"),
     ({"metadata": {"labels": {"rollplex.io/node": "7"}}}, "metadata.labels.rollplex.io/node"),
     ({"metadata": {"annotations": {"rollplex.io/x": "7"}}}, "metadata.annotations.rollplex.io/x"),
     ({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}, "metadata.labels.kueue.x-k8s.io/queue-name"),
@@ -112,7 +110,7 @@ def test_equal_quantities_may_be_written_differently(request_: Any, limit: Any) 
 
 @pytest.mark.parametrize(
     "template",
-    [{"spec": {"initContainers": "x"}}, {"metadata": {"labels": ["x"]}}, trainer(resources={"limits": ["x"]})],
+    [{"spec": {"initContainers": "x"}}, trainer(resources={"limits": ["x"]})],
 )
 def test_a_template_of_another_form_is_one_fault(template: dict[str, Any]) -> None:
     [fault] = children.template_faults(make_job(podTemplate=template))
