@@ -45,7 +45,8 @@ class Status:
     def __init__(self, before: Mapping[str, Any], generation: int, now: float) -> None:
         self._before, self._generation, self._now = before, generation, now
         self.fields: dict[str, Any] = {key: copy.copy(value) for key, value in before.items() if key != "conditions"}
-        self._conditions = {each["type"]: dict(each) for each in before.get("conditions", ())}
+        self._were = {each["type"]: each for each in before.get("conditions", ())}
+        self._conditions = {kind: dict(each) for kind, each in self._were.items()}
 
     # ---- conditions
 
@@ -53,7 +54,7 @@ class Status:
         self, condition: Condition, status: Truth, reason: Reason, message: str = "", *, keep: bool = False
     ) -> None:
         """Say how a condition is. ``keep``: leave the message of the same status and reason, since it only flickers."""
-        old = self._conditions.get(condition)
+        old = self._were.get(condition)  # what was said in between was never written
         same = old is not None and old["status"] == status
         if old is not None and keep and same and old["reason"] == reason:
             message = old["message"]
