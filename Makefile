@@ -17,7 +17,7 @@ BENCH := build/bench
 BENCH_MADE := $(BENCH)/made
 MAKES_DATA := trainer/rollplex/data/shapes.py trainer/rollplex/data/tiny_model.py
 
-.PHONY: help setup demo demo-seeds test test-long lint bench bench-table docs crds lock kube-assets
+.PHONY: help setup demo demo-seeds test test-long lint bench bench-operator bench-table docs crds lock kube-assets
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,10 @@ $(BENCH_MADE): $(MAKES_DATA) | setup
 	$(BIN)/rollplex data shapes --out $(BENCH)/data --videos 10 --side 392
 	$(BIN)/rollplex data model --out $(BENCH)/model
 	touch $@
+
+bench-operator: setup ## what the operator costs on a real control plane: docs/performance/bench-operator.json
+	mkdir -p docs/performance
+	$(BIN)/python -m tests.cluster.bench_operator --json docs/performance/bench-operator.json
 
 bench-table: setup ## write the table of the last `make bench` into the README
 	$(BIN)/python -m rollplex.bench.table docs/performance/bench-cpu.json README.md

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from rollplex_operator import logs
@@ -29,6 +30,7 @@ from rollplex_operator.workqueue import WorkQueue, backoff
 
 ASK_EVERY = 300.0  # seconds between two looks at what the server offers
 ASK_EVERY_WAITING = 20.0  # as long as a job waits for what the server lacks
+SETTLE = 0.1  # seconds that news of a job waits for more: pods start by the dozen, and one status tells of all
 FINISH = 8.0  # seconds that writes in flight have to end
 
 _log = logging.getLogger("rollplex_operator")
@@ -41,7 +43,7 @@ class Operator:
         self._options = options
         self._kube = Kube(options.kubeconfig)
         self._queue: WorkQueue[Key] = WorkQueue()
-        self._store = Store(self._queue.add)
+        self._store = Store(partial(self._queue.add, after=SETTLE))
         self._stop = asyncio.Event()
         self._watching = Watching(
             self._kube, self._store, options.namespaces, options.inactivity, spawned=self._heed_signals
