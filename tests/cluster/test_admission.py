@@ -16,7 +16,9 @@ from tests.cluster.bad_job import ON_CLUSTER, OPERATOR, SMALLEST, Bad
 from tests.cluster.bad_jobs import TABLE
 from tests.cluster.client import Client, Kubectl, Object, RefusedError
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.jobs import has_reason
 from tests.cluster.programs import REPOSITORY
+from tests.cluster.situation import Situation
 
 RIGHT = with_overrides(SMALLEST, ON_CLUSTER)
 
@@ -53,6 +55,18 @@ def test_bad_job_is_refused_by_the_server_or_by_the_operator(server: Client, job
     if "json parse error" not in refused.value.message:
         # CEL cannot name the item of a list that a rule of the whole spec found
         assert job.place.partition("[")[0] in refused.value.message
+
+
+@pytest.mark.parametrize("job", [job for job in TABLE if job.server == OPERATOR], ids=lambda job: job.id)
+def test_what_the_server_cannot_see_the_operator_says(situation: Situation, job: Bad) -> None:
+    document = job.document(cluster=True)
+    document["spec"]["image"] = "rollplex/trainer:test"
+    situation.client.create("rollplexjobs", document)
+    situation.wait("small", has_reason("Admitted", "InvalidSpec"), timeout=2.0)
+    condition = situation.condition("Admitted", "small")
+    assert condition["status"] == "False"
+    assert job.says in condition["message"]
+    assert situation.pods("small") == []
 
 
 def test_right_job_is_taken_and_read_as_it_was_written(server: Client) -> None:
