@@ -55,7 +55,7 @@ class Operator:
             self._queue,
             decide,
             options.settings,
-            progress=self._progress.last.get,
+            progress=lambda key: self._progress.last.get(key),  # the dictionary is replaced now and then
             synced=lambda: self._watching.synced,
         )
         home = options.namespaces[0] if options.namespaces else options.home
