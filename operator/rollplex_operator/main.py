@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -106,9 +107,13 @@ class Operator:
             failures = 0
             watch = asyncio.create_task(self._watching.run(offer.kinds))
             try:
+                asked = time.monotonic()
                 while not watch.done() and (self._offer or offer).kinds == offer.kinds:
-                    await asyncio.wait([watch], timeout=ASK_EVERY_WAITING if self._lacking() else ASK_EVERY)
-                    await self._ask()
+                    await asyncio.wait([watch], timeout=ASK_EVERY_WAITING)
+                    # asked only now: a job may have come that lacks something
+                    if self._lacking() or time.monotonic() - asked >= ASK_EVERY:
+                        await self._ask()
+                        asked = time.monotonic()
                 if watch.done():
                     _log.error("watching ended, and is begun anew", exc_info=watch.exception())
                     await asyncio.sleep(1.0)
