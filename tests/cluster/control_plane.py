@@ -43,7 +43,7 @@ class ControlPlane:
 
     Args:
         folder: for certificates, logs and etcd; a new temporary folder without one, deleted on exit.
-        feature_gates: for API server and scheduler, such as ``GenericWorkload=true``.
+        feature_gates: for API server, controllers and scheduler, such as ``GenericWorkload=true``.
         runtime_config: API versions that are off by default, such as ``scheduling.k8s.io/v1beta1=true``.
         operators: how many users ``operator-0`` ... exist, each with its own token, so that writes can be told apart.
         crds: files of definitions that are installed before the controllers start: the garbage collector looks for
@@ -72,6 +72,7 @@ class ControlPlane:
         self._feature_gates, self._runtime_config = feature_gates, runtime_config
         self._crds = sorted(CRDS.glob("*.yaml")) if crds is None else crds
         self._etcd_port = free_port()
+        self._commands: dict[str, list[str | Path]] = {}
 
     def __enter__(self) -> ControlPlane:
         try:
@@ -222,23 +223,33 @@ class ControlPlane:
         self._ports = {"controllers": free_port(), "scheduler": free_port()}
         fast = ("--kube-api-qps=2000", "--kube-api-burst=4000", "--leader-elect=false", "--bind-address=127.0.0.1")
         key = self.folder / "service-accounts.key"
+        # without the gate the controllers would not take the finalizer of PodGroups away again
+        gates = ["--feature-gates", self._feature_gates] if self._feature_gates else []
         commands: Mapping[str, list[str | Path]] = {
             "controllers": [
                 programs.find("kube-controller-manager"),
                 *("--root-ca-file", self.authority.certificate, "--service-account-private-key-file", key),
                 # nodes have no kubelet that would keep them ready
                 "--controllers=*,-node-lifecycle-controller",
+                *gates,
             ],
             "scheduler": [
                 programs.find("kube-scheduler"),
-                *(["--feature-gates", self._feature_gates] if self._feature_gates else []),
+                *gates,
             ],
         }
         for name, command in commands.items():
             config = self.kubeconfig(name)
             access = [f"--{kind}kubeconfig={config}" for kind in ("", "authentication-", "authorization-")]
             command += [*access, *fast, f"--secure-port={self._ports[name]}"]
-            self.programs[name] = Program(name, command, self.folder)
+            self._commands[name] = command
+            self.restart(name)
+
+    def restart(self, name: str) -> None:
+        """Start the scheduler or the controllers; if they run, anew."""
+        if name in self.programs:
+            self.programs[name].stop()
+        self.programs[name] = Program(name, self._commands[name], self.folder)
 
 
 def _is_healthy(port: int) -> bool:

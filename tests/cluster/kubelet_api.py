@@ -50,9 +50,11 @@ class KubeletApi:
                 version = await self._watch(selector, version, seen)
             except aiohttp.ClientError:  # the API server restarts
                 version = ""
+                await asyncio.sleep(0.2)
 
     async def _list(self, selector: str, seen: Callable[[str, Object], None]) -> str:
         async with self._session.get("/api/v1/pods", params={"labelSelector": selector}) as answer:
+            answer.raise_for_status()
             listed = await answer.json()
         for pod in listed["items"]:
             seen("ADDED", pod)

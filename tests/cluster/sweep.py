@@ -131,7 +131,7 @@ class Lane:
             plural: len(self.client.list(plural, f"rollplex.io/job={name}"))
             for plural in ("services", "configmaps", "poddisruptionbudgets")
         }
-        counters = ("phase", "attempt", "restarts", "restartsCountedTowardsMax", "step", "targetStep", "nodes")
+        counters = ("phase", "attempt", "restarts", "restartsCountedTowardsMax", "step", "targetStep")
         return {
             **{key: status.get(key) for key in counters},
             "conditions": {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]},

@@ -159,9 +159,11 @@ def test_case_27_gang_objects_come_before_pods_and_live_as_long(gangs: Situation
 
 def assert_group(gangs: Situation, attempt: int) -> None:
     name = f"job-{attempt}"
-    gangs.wait_for(
-        f"the only group is {name}",
-        lambda: [group["metadata"]["name"] for group in gangs.client.list("podgroups")] == [name],
-        20,
-    )
+
+    def only() -> bool:
+        found = [group["metadata"]["name"] for group in gangs.client.list("podgroups")]
+        assert found == [name], found
+        return True
+
+    gangs.wait_for(f"the only group is {name}", only, 20)
     assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in gangs.pods()} == {name}

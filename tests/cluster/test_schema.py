@@ -18,7 +18,9 @@ def test_case_30_a_definition_that_lacks_a_field_is_refused(tmp_path: Path) -> N
     [file] = CRDS.glob("*.yaml")
     definition = yaml.safe_load(file.read_text())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    del spec["properties"]["runPolicy"]["properties"]["cleanPods"]
+    policy = spec["properties"]["runPolicy"]
+    del policy["properties"]["cleanPods"]
+    del policy["default"]["cleanPods"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(definition))
     with (
         ControlPlane(tmp_path / "cluster", crds=[tmp_path / "old.yaml"]) as plane,
