@@ -21,6 +21,8 @@ from tests.cluster.processes import wait_for
 from tests.cluster.proxy import Fault, Proxy
 
 NODES = 2
+# which pod ends first is chance, and what "running" leaves of them too
+POLICY = {"restart": "newPods", "cleanPods": "all"}
 _numbers = itertools.count()
 
 
@@ -83,7 +85,7 @@ class Lane:
         elif strike.k:
             self.proxy.after(strike.k, kill)
         before = len(self.proxy.injected)
-        self.client.create("rollplexjobs", make_job(name, NODES, runPolicy={"restart": "newPods"}))
+        self.client.create("rollplexjobs", make_job(name, NODES, runPolicy=POLICY))
         if strike.starting:
             self._start_operator()
         wait_for(f"{name} ends, or its operator does", lambda: killed.is_set() or self._ended(name), 60, every=0.1)

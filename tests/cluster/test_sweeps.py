@@ -44,7 +44,8 @@ def swept(lanes: list[Lane], undisturbed: tuple[dict[str, Any], int], strikes: l
     wanted, n = undisturbed
     struck = 0
     for strike, end, hit in sweep(lanes, strikes):
-        assert end == wanted, strike
+        differs = {key: (end[key], wanted[key]) for key in wanted if end[key] != wanted[key]}
+        assert not differs, f"{strike}: {differs}"
         struck += hit
     with capsys.disabled():
         print(f"\nn = {n} requests; {struck} of {len(strikes)} faults struck")
