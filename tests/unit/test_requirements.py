@@ -28,6 +28,7 @@ def pins(name: str) -> dict[str, str]:
 
 LOCK = pins("cpu.txt")
 ENGINES = pins("cpu-engines.txt") | pins("cpu-torch.txt")
+ELSEWHERE = {"cuda": ["cuda-bindings"]}  # of the extra gpu, which is not installed on a CPU
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -61,12 +62,16 @@ def imported(folder: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("folder", "own", "extras"),
-    [("trainer", {"rollplex"}, ("train", "wandb")), ("tests", {"rollplex", "tests"}, ("train", "dev"))],
+    [
+        ("trainer", {"rollplex"}, ("train", "wandb", "gpu")),
+        ("operator", {"rollplex", "rollplex_operator"}, ("operator",)),
+        ("tests", {"rollplex", "rollplex_operator", "tests"}, ("train", "operator", "dev")),
+    ],
 )
 def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple[str, ...]) -> None:
     lists = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in extras)]
     asked = {canonicalize_name(Requirement(text).name) for part in lists for text in part} | ENGINES.keys()
-    distributions = importlib.metadata.packages_distributions()
+    distributions = {**importlib.metadata.packages_distributions(), **ELSEWHERE}
     missing = {
         name
         for name in imported(folder) - own
@@ -77,7 +82,7 @@ def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple
 
 def test_lock_has_what_rollplex_asks_for() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert unmet([*PROJECT["dependencies"], *extras["train"], *extras["dev"]]) == [], "run: make lock"
+    assert unmet([*PROJECT["dependencies"], *extras["train"], *extras["operator"], *extras["dev"]]) == [], "run: make lock"
 
 
 @pytest.mark.parametrize("package", sorted(LOCK))
