@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -44,8 +45,11 @@ class Health:
         app.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, None, self.port)
-        await site.start()
+        # one socket for both families: two would get two ports where any free one is asked for
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listening = socket.create_server(("", self.port), family=family, dualstack_ipv6=both)
+        await web.SockSite(self._runner, listening).start()
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:

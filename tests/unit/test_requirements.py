@@ -82,7 +82,9 @@ def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple
 
 def test_lock_has_what_rollplex_asks_for() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert unmet([*PROJECT["dependencies"], *extras["train"], *extras["operator"], *extras["dev"]]) == [], "run: make lock"
+    assert unmet([*PROJECT["dependencies"], *extras["train"], *extras["operator"], *extras["dev"]]) == [], (
+        "run: make lock"
+    )
 
 
 @pytest.mark.parametrize("package", sorted(LOCK))

@@ -17,6 +17,7 @@ def completion(turn: Turn) -> bool:
     if step < target:
         return False  # a fault: it ended early
     turn.status.fields["step"] = step
+    turn.status.set(Condition.PODS_CREATED, "True", Reason.ALL_CREATED)  # even if that was never looked at
     turn.status.set(Condition.COMPLETE, "True", Reason.TARGET_STEP_REACHED, f"step {step} of {target}")
     turn.status.set(Condition.RUNNING, "False", Reason.TARGET_STEP_REACHED, "the job is complete")
     turn.tell(Reason.TARGET_STEP_REACHED, f"complete at step {step}")

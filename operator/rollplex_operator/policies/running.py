@@ -14,7 +14,11 @@ _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunC
 def running(turn: Turn) -> bool:
     """Condition Running, ``nodes`` and ``startTime``."""
     status, nodes = turn.status, turn.spec.spec.nodes
-    up = [pod for pod in turn.current if runs(pod)]
+    # one that has run and ended is waited for by completion or faults: that is no new start
+    ran = status.is_true(Condition.RUNNING)
+    up = [
+        pod for pod in turn.current if runs(pod) or (ran and any(each.exit_code is not None for each in pod.containers))
+    ]
     status.fields["nodes"] = f"{len(up)}/{nodes}"
     if len(up) == nodes and status.is_true(Condition.PODS_CREATED):
         if not status.is_true(Condition.RUNNING):
