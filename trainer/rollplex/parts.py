@@ -13,6 +13,7 @@ from rollplex.api.errors import JobError
 from rollplex.api.job import JobSpec, RollplexJob
 from rollplex.api.load import resolved_yaml
 from rollplex.batch import Prompt
+from rollplex.checkpoint import contents
 from rollplex.checkpoint.place import Place
 from rollplex.checkpoint.saver import Committed, Saver
 from rollplex.checkpoint.store import Checkpoint, CheckpointStore
@@ -60,6 +61,7 @@ class Input:
     found: Checkpoint | None
     start: Committed
     head: dict[str, object]
+    measured: str | None
 
     @property
     def finished(self) -> bool:
@@ -80,8 +82,9 @@ def read_input(job: RollplexJob, place: Place, found: Checkpoint | None, progres
         held_out = read_rows(evaluation.data, "spec.evaluation.data", columns) if evaluation else []
         job = setup.resolved(job, setup.model_shape(job.spec))
         head = head_of(job, rows)
+        measured = contents.of_measurement(job.spec, held_out)
     start = accept(found, head, progress.say) if found else Committed()
-    return Input(job, rows, held_out, place, found, start, head)
+    return Input(job, rows, held_out, place, found, start, head, measured)
 
 
 @contextmanager
@@ -120,7 +123,9 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
         if given.found is not None:
             load_random_state(given.found)
         store = CheckpointStore(given.place.checkpoints)
-        saver = Saver(store, spec.checkpoint, spec.training.steps, given.head, lambda: state_tensors(models))
+        saver = Saver(
+            store, spec.checkpoint, spec.training.steps, given.head, lambda: state_tensors(models), given.measured
+        )
         yield Trainer(
             spec, setup.sampling(spec), loader, held_out, rollout, rewards, runner, saver, folder, stop, start, start
         )

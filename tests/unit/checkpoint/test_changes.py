@@ -152,3 +152,38 @@ def test_fingerprint_of_a_model(tmp_path: Path) -> None:
     weights.write_bytes(bytes(1 << 20))
     (tmp_path / "config.json").write_text('{"a": 1}')
     assert contents.of_folder(tmp_path) != first
+
+
+def measured(*overrides: str, rows: tuple[Row, ...] = (Row("a", {"answer": 1}),)) -> str | None:
+    job = job_from(with_overrides(JOB, ("evaluation={data: v.jsonl}", *overrides)))
+    return contents.of_measurement(job.spec, rows)
+
+
+def test_fingerprint_of_a_measurement_without_an_evaluation() -> None:
+    assert contents.of_measurement(job_from(JOB).spec, []) is None
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["evaluation.samples=9", "rollout.temperature=0.5", "rollout.maxTokens=7", "reward.0.weight=2", "data.video.fps=1"],
+)
+def test_what_makes_another_score_is_another_measurement(override: str) -> None:
+    assert measured(override) != measured()
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["evaluation.data=moved.jsonl", "evaluation.everySteps=9", "evaluation.greedy=false", "training.steps=9"],
+)
+def test_what_leaves_scores_alone_is_the_same_measurement(override: str) -> None:
+    assert measured(override) == measured()
+
+
+def test_measurement_follows_the_rows_and_the_code_of_a_reward(tmp_path: Path) -> None:
+    assert measured(rows=(Row("a", {"answer": 2}),)) != measured()
+    code = tmp_path / "r.py"
+    code.write_text("def f(*_):\n    return 1.0\n")
+    first = measured(f"reward.1.python={code}:f")
+    assert measured(f"reward.1.python={code}:f") == first
+    code.write_text("def f(*_):\n    return 0.0\n")
+    assert measured(f"reward.1.python={code}:f") != first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
@@ -23,14 +24,22 @@ class Slow(CheckpointStore):
         super().__init__(folder)
         self.go = Event()
 
-    def write(self, step: int, tensors: Mapping[str, Entry], state: Mapping[str, Any], *rest: Any) -> Checkpoint:
+    def write(
+        self, step: int, tensors: Mapping[str, Entry], state: Mapping[str, Any], *rest: Any, **named: Any
+    ) -> Checkpoint:
         assert self.go.wait(20)
-        return super().write(step, tensors, state, *rest)
+        return super().write(step, tensors, state, *rest, **named)
 
 
-def saver(store: CheckpointStore, weight: torch.Tensor | None = None, last: int = 100, **spec: Any) -> Saver:
+def saver(
+    store: CheckpointStore,
+    weight: torch.Tensor | None = None,
+    last: int = 100,
+    measured: str | None = "a",
+    **spec: Any,
+) -> Saver:
     weight = torch.zeros(2) if weight is None else weight
-    return Saver(store, CheckpointSpec(**spec), last, {"job": {"kind": "RollplexJob"}}, lambda: {"w": weight})
+    return Saver(store, CheckpointSpec(**spec), last, {"job": {"kind": "RollplexJob"}}, lambda: {"w": weight}, measured)
 
 
 def test_due_steps() -> None:
@@ -53,6 +62,32 @@ def test_a_new_best_is_due_and_kept(tmp_path: Path) -> None:
     assert not again.due(Committed(7, score=0.6))
     assert again.due(Committed(7, score=0.7))
     assert not saver(store, every_steps=10, keep_best=0).due(Committed(7, score=0.7))
+
+
+def test_a_changed_evaluation_has_a_best_of_its_own(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    before = saver(store, every_steps=10, keep_last=1, keep_best=1, measured="easy")
+    before.save(Committed(1, score=0.9))
+    changed = saver(store, every_steps=2, keep_last=1, keep_best=1, measured="hard")
+    changed.save(Committed(2))
+    assert store.steps() == [1, 2]  # nothing is better by the new measure yet
+    assert changed.due(Committed(3, score=0.3))
+    changed.save(Committed(3, score=0.3))
+    changed.save(Committed(4, score=0.2))
+    assert store.steps() == [3, 4]
+    assert not saver(store, every_steps=10, measured="hard").due(Committed(5, score=0.3))
+    assert saver(store, every_steps=10, measured="other").due(Committed(5, score=0.1))
+
+
+def test_a_score_of_before_fingerprints_is_not_compared(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    saver(store).save(Committed(1, score=0.9))
+    manifest = store.path(1) / "manifest.json"
+    document = json.loads(manifest.read_text())
+    assert document.pop("measured") == "a"
+    manifest.write_text(json.dumps(document))
+    assert store.read(1).measured is None
+    assert saver(store, every_steps=10).due(Committed(2, score=0.1))
 
 
 def test_training_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:

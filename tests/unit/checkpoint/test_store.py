@@ -65,7 +65,7 @@ def test_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     save(store, 3)
     save(store, 20, score=0.5)
     assert_whole(store, 20)
-    assert [store.score(step) for step in store.steps()] == [None, 0.5]
+    assert store.scored() == {20: (0.5, None)}
     assert [name for name, _ in store.read(20).tensors("ma")] == ["trix"]
     assert len(list((tmp_path / "checkpoints/step-000020").glob("*.safetensors"))) == 3
 

@@ -1,4 +1,4 @@
-"""Short fingerprints of what a run depends on and did not make: its dataset and its model's folder."""
+"""Short fingerprints of what a run depends on and did not make: datasets, its model's folder, reward functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+
+from rollplex.api.job import JobSpec
 
 _SAMPLE = 1 << 16  # bytes read at each place of a large file
 
@@ -62,6 +64,32 @@ def of_folder(folder: str | Path) -> str:
                 stream.seek(place)
                 digest.update(stream.read(_SAMPLE))
     return f"{len(files)} weight files, hash {digest.hexdigest()}"
+
+
+def of_code(reference: str) -> str:
+    """Of a reward's ``FILE.py:FUNCTION``: a hash over the file; what it imports is not looked at."""
+    try:
+        content = Path(reference.rpartition(":")[0]).read_bytes()
+    except OSError as error:  # whoever loads the function refuses it
+        return f"cannot be read ({error.strerror})"
+    return f"hash {hashlib.blake2b(content, digest_size=8).hexdigest()}"
+
+
+def of_measurement(spec: JobSpec, held_out: Iterable[DataRow]) -> str | None:
+    """Of what makes a held-out reward besides the weights; None without an evaluation.
+
+    That is the held-out set by content and as the model sees it, how often and how it is sampled, and the rewards with
+    the code of their functions. How often is evaluated, and what is measured beside the mean reward, is no part of it.
+    """
+    if spec.evaluation is None:
+        return None
+    rewards = [part.model_dump(mode="json") for part in spec.reward]
+    code = [of_code(part.python) for part in spec.reward if part.python is not None]
+    rollout, data = spec.rollout, spec.data
+    sampling = [spec.evaluation.samples, rollout.temperature, rollout.max_tokens, rollout.stop]
+    seen = [data.video.model_dump(mode="json"), data.max_prompt_tokens]
+    measured = [of_rows(held_out), seen, sampling, rewards, code]
+    return hashlib.blake2b(json.dumps(measured, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def _plain(value: Any) -> str:

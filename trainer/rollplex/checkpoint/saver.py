@@ -43,6 +43,7 @@ class Saver:
         last_step: the run's target, which is always saved.
         head: what belongs to every checkpoint of the run: ``job`` and ``contents``.
         tensors: the state's tensors as they are when it is called; copied before :meth:`copy` returns.
+        measured: fingerprint of what the run's scores measure; only stored scores of the same one are compared.
     """
 
     def __init__(
@@ -52,18 +53,21 @@ class Saver:
         last_step: int,
         head: Mapping[str, Any],
         tensors: Callable[[], Mapping[str, torch.Tensor]],
+        measured: str | None,
     ) -> None:
         self._store = store
         self._spec = spec
         self._last_step = last_step
         self._head = head
         self._tensors = tensors
+        self._measured = measured
         self._thread: Thread | None = None
         self._error: Exception | None = None
         self._copied: tuple[Committed, dict[str, torch.Tensor]] | None = None
         steps = store.steps()
         self._newest = steps[-1] if steps else 0
-        self._best = max((score for step in steps if (score := store.score(step)) is not None), default=None)
+        alike = [found.score for found in store.scored().values() if found.measured == measured is not None]
+        self._best = max(alike, default=None)
 
     def due(self, at: Committed) -> bool:
         """Every so many steps, at the last step, and where the held-out reward is the best so far."""
@@ -116,7 +120,8 @@ class Saver:
     def _write(self, at: Committed, tensors: dict[str, torch.Tensor]) -> None:
         try:
             entries = {name: Entry.of(tensor) for name, tensor in tensors.items()}
-            self._store.write(at.step, entries, {**self._head, **at.as_state()}, at.score)
+            measured = None if at.score is None else self._measured
+            self._store.write(at.step, entries, {**self._head, **at.as_state()}, at.score, measured=measured)
             self._store.prune(self._spec.keep_last, self._spec.keep_best)
         except Exception as error:  # noqa: BLE001 (raised again in the trainer's thread)
             self._error = error

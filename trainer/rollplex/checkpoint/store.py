@@ -12,10 +12,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -34,12 +35,17 @@ class DamagedError(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published checkpoint. ``score`` is the held-out reward of its weights, where that was measured."""
+    """A published checkpoint. ``score`` is the held-out reward of its weights, where that was measured.
+
+    ``measured`` is the fingerprint of how: two scores compare only where it is the same. A manifest of before it was
+    written has none.
+    """
 
     path: Path
     step: int
     written: str  # UTC, ISO 8601
     score: float | None
+    measured: str | None
     files: tuple[FileRecord, ...]
 
     def verify(self) -> None:
@@ -69,6 +75,13 @@ class Checkpoint:
                             yield name.removeprefix(prefix), handle.get_tensor(name)
 
 
+class Scored(NamedTuple):
+    """A held-out reward, and the fingerprint of what was measured."""
+
+    score: float
+    measured: str | None
+
+
 class CheckpointStore:
     """Writes, finds and removes checkpoints under one folder; only one process may write."""
 
@@ -90,7 +103,8 @@ class CheckpointStore:
             if manifest["format"] != FORMAT:
                 raise DamagedError(f"its format is {manifest['format']}, this version reads {FORMAT}")
             files = tuple(FileRecord(**file) for file in manifest["files"])
-            return Checkpoint(path, step, manifest["written"], manifest["score"], files)
+            score, measured = manifest["score"], manifest.get("measured")
+            return Checkpoint(path, step, manifest["written"], score, measured, files)
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, DamagedError):
                 raise
@@ -110,7 +124,7 @@ class CheckpointStore:
 
     def write(
         self, step: int, tensors: Mapping[str, Entry], state: Mapping[str, Any], score: float | None = None,
-        shard_bytes: int = SHARD_BYTES,
+        shard_bytes: int = SHARD_BYTES, *, measured: str | None = None,
     ) -> Checkpoint:  # fmt: skip
         """Save a checkpoint and publish it. Raises OSError; FileExistsError where the step has one already."""
         if self.path(step).exists():
@@ -127,11 +141,11 @@ class CheckpointStore:
         ]
         files.append(write_file(aside / STATE, [_json(state)]))
         written = datetime.now(UTC).isoformat(timespec="seconds")
-        manifest = {"format": FORMAT, "step": step, "written": written, "score": score}
+        manifest = {"format": FORMAT, "step": step, "written": written, "score": score, "measured": measured}
         write_file(aside / MANIFEST, [_json({**manifest, "files": [asdict(file) for file in files]})])
         sync_folder(aside)
         rename_durably(aside, self.path(step))
-        return Checkpoint(self.path(step), step, written, score, tuple(files))
+        return Checkpoint(self.path(step), step, written, score, measured, tuple(files))
 
     def remove(self, step: int) -> None:
         """Take a checkpoint away: at once for every reader, then file by file."""
@@ -159,19 +173,27 @@ class CheckpointStore:
                     remove_folder(self.folder / name)
 
     def prune(self, keep_last: int, keep_best: int) -> None:
-        """Keep the newest and the best (of equally good ones the newest), remove the others."""
-        steps = self.steps()
-        scores = {step: score for step in steps if (score := self.score(step)) is not None}
-        best = sorted(scores, key=lambda step: (scores[step], step))[-keep_best:] if keep_best else []
+        """Keep the newest and the best (of equally good ones the newest), remove the others.
+
+        The best are those of the newest score's measurement: where the evaluation was changed, the old best stay until
+        the new one has a score, and only then make room.
+        """
+        steps, scored = self.steps(), self.scored()
+        measured = scored[max(scored)].measured if scored else None
+        alike = [(found.score, step) for step, found in scored.items() if found.measured == measured]
+        best = [step for _, step in sorted(alike)[-keep_best:]] if keep_best else []
         for step in set(steps) - set(steps[-keep_last:]) - set(best):
             self.remove(step)
 
-    def score(self, step: int) -> float | None:
-        """Held-out reward of a checkpoint; None: not measured, or its manifest cannot be read."""
-        try:
-            return self.read(step).score
-        except DamagedError:
-            return None
+    def scored(self) -> dict[int, Scored]:
+        """Checkpoints with a held-out reward, by step, ascending; one whose manifest cannot be read has none."""
+        found = {}
+        for step in self.steps():
+            with suppress(DamagedError):
+                checkpoint = self.read(step)
+                if checkpoint.score is not None:
+                    found[step] = Scored(checkpoint.score, checkpoint.measured)
+        return found
 
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:06d}"
