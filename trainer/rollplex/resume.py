@@ -50,10 +50,13 @@ def find_checkpoint(place: Place, fresh: bool, say: Say) -> Checkpoint | None:
 def head_of(job: RollplexJob, rows: list[Any]) -> dict[str, Any]:
     """What every checkpoint of a run says of its job and of what it was made from."""
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {
-        "job": json.loads(json.dumps(document)),
-        "contents": {"data": contents.of_rows(rows), "model": contents.of_folder(Path(job.spec.model.path))},
+    code = {
+        f"spec.reward.{index}.python": contents.of_code(part.python)
+        for index, part in enumerate(job.spec.reward)
+        if part.python is not None
     }
+    made_from = {"data": contents.of_rows(rows), "model": contents.of_folder(Path(job.spec.model.path))}
+    return {"job": json.loads(json.dumps(document)), "contents": made_from | code}
 
 
 def accept(found: Checkpoint, head: dict[str, Any], say: Say) -> Committed:

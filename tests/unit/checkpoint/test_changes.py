@@ -14,6 +14,7 @@ from rollplex.api.document import with_overrides
 from rollplex.api.fields import every_path
 from rollplex.checkpoint import contents
 from rollplex.checkpoint.changes import FREE, changes, harmless_changes, is_free
+from rollplex.resume import head_of
 
 JOB = {
     "apiVersion": "rollplex.io/v1alpha1",
@@ -88,6 +89,26 @@ def test_changed_contents_are_refused_where_the_path_is_the_same() -> None:
     [fault] = caught.value.faults
     assert fault.path == "spec.data.train"
     assert "4 rows, hash ab -> 5 rows, hash ef" in fault.message
+
+
+def test_changed_code_of_a_reward_is_listed_and_unknown_code_is_not() -> None:
+    saved = {"job": document(), "contents": SAME | {"spec.reward.1.python": "hash ab"}}
+    now = SAME | {"spec.reward.1.python": "hash cd"}
+    [change] = harmless_changes(saved, document(), now)
+    assert str(change) == "spec.reward.1.python: its file had hash ab -> it has hash cd"
+    assert harmless_changes(saved, document(), saved["contents"]) == []
+    assert harmless_changes({"job": document(), "contents": SAME}, document(), now) == []  # saved before code was noted
+
+
+def test_head_notes_the_code_of_each_reward_function(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    code = tmp_path / "r.py"
+    code.write_text("def f(*_):\n    return 1.0\n")
+    job = job_from(with_overrides(JOB, (f"model.path={tmp_path}", f"reward.1.python={code}:f")))
+    before = head_of(job, [])
+    code.write_text("def f(*_):\n    return 0.0\n")
+    [change] = harmless_changes(before, before["job"], head_of(job, [])["contents"])
+    assert change.path == "spec.reward.1.python"
 
 
 def test_every_free_field_exists_and_what_makes_a_batch_is_not_free() -> None:

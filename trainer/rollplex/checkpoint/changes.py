@@ -85,7 +85,9 @@ def harmless_changes(saved: Mapping[str, Any], job: Mapping[str, Any], contents:
     Args:
         saved: the checkpoint's state: ``job`` and ``contents``.
         job: the job now, resolved, as plain data.
-        contents: fingerprints now of what ``BY_CONTENT`` names.
+        contents: fingerprints now of what ``BY_CONTENT`` names, and of the code behind fields, under their paths.
+            Whether changed code means another reward nobody can tell, so that it is listed; a checkpoint of before
+            code was noted says nothing of it.
 
     Raises:
         JobError: a fixed field has another value; every one with its old and new value.
@@ -102,7 +104,11 @@ def harmless_changes(saved: Mapping[str, Any], job: Mapping[str, Any], contents:
             faults.append(Fault(change.path, f"{change.old} -> {change.new} since the checkpoint; {WAY_OUT}"))
     if faults:
         raise JobError(faults)
-    return harmless
+    was = saved["contents"]
+    code = [
+        path for path in contents if path not in BY_CONTENT.values() and was.get(path, contents[path]) != contents[path]
+    ]
+    return harmless + [Change(path, f"its file had {was[path]}", f"it has {contents[path]}") for path in code]
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
