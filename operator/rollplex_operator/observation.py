@@ -131,3 +131,4 @@ class Observation:
     refusals: tuple[Refusal, ...] = ()
     server: Server = Server()
     settings: Settings = Settings()
+    gone: tuple[PodView, ...] = ()  # pods that went since the last decision that was carried out, as last seen

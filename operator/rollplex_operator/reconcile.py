@@ -104,13 +104,15 @@ class Reconciler:
         refusals = self._refusals.get(key)
         if refusals is None or refusals.uid != job.uid:
             refusals = self._refusals[key] = Refusals(job.uid)
-        decision = self.decide(self._observe(key, job, refusals), self.wall())
+        observation = self._observe(key, job, refusals)
+        decision = self.decide(observation, self.wall())
         if decision.writes:
             _log.debug("%d writes", decision.writes)
         outcome = await self._writer.carry_out(job, decision, refusals)
         if await self._read_nodes(decision.ask_nodes):
             self.queue.add(key)
         if outcome.accepted:
+            self.store.forget(key, observation.gone)
             self.queue.succeeded(key)
             if decision.look_again is not None:
                 self.queue.add(key, decision.look_again)
@@ -124,6 +126,7 @@ class Reconciler:
             job=job,
             pods=self.store.pods(key),
             children=self.store.children(key),
+            gone=self.store.gone(key),
             nodes_ready={name: ready for name, (_, ready) in self._nodes.items() if ready is not None},
             progress=self.progress(key),
             refusals=tuple(refusals.by_object.values()),

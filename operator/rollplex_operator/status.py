@@ -6,19 +6,32 @@ what only informs (step, reward, messages) at most every ``SOFT_SECONDS``.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from rollplex_operator.names import Condition, Phase, Reason
+from rollplex_operator.names import TERMINAL, Condition, Phase, Reason
 
 SOFT_SECONDS = 30.0  # DESIGN: progress is written at most so often
 NODES_SECONDS = 5.0  # how many pods run, while they start
+LARGEST_MESSAGE = 32768  # of a condition, a bound of its schema
+
 _SOFT = ("step", "targetStep", "checkpoint", "overlap", "reward", "nodes", "progressTime")
-_WAITING = frozenset({Reason.QUOTA_EXCEEDED, Reason.POD_SECURITY, Reason.REFUSED, Reason.INVALID_POD})
+_NO_PODS = frozenset({Reason.QUOTA_EXCEEDED, Reason.POD_SECURITY, Reason.REFUSED, Reason.WAITING_FOR_OLD_PODS})
 
 Truth = Literal["True", "False", "Unknown"]
+
+# what is said of a job that nobody has looked at
+FIRST: tuple[tuple[Condition, Truth, Reason], ...] = (
+    (Condition.ADMITTED, "Unknown", Reason.VALID),
+    (Condition.PODS_CREATED, "False", Reason.CREATING),
+    (Condition.RUNNING, "False", Reason.STARTING),
+    (Condition.SUSPENDED, "False", Reason.NOT_SUSPENDED),
+    (Condition.COMPLETE, "False", Reason.NOT_YET),
+    (Condition.FAILED, "False", Reason.NONE),
+    (Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED),
+    (Condition.CHECKPOINT_SAVED, "False", Reason.NO_CHECKPOINT),
+)
 
 
 def timestamp(seconds: float) -> str:
@@ -44,9 +57,12 @@ class Status:
 
     def __init__(self, before: Mapping[str, Any], generation: int, now: float) -> None:
         self._before, self._generation, self._now = before, generation, now
-        self.fields: dict[str, Any] = {key: copy.copy(value) for key, value in before.items() if key != "conditions"}
-        self._were = {each["type"]: each for each in before.get("conditions", ())}
-        self._conditions = {kind: dict(each) for kind, each in self._were.items()}
+        self.fields: dict[str, Any] = {key: value for key, value in before.items() if key != "conditions"}
+        self._were: dict[str, Mapping[str, Any]] = {each["type"]: each for each in before.get("conditions", ())}
+        self._conditions = dict(self._were)
+        for condition, status, reason in FIRST:
+            if condition not in self._conditions:
+                self.set(condition, status, reason)
 
     # ---- conditions
 
@@ -62,31 +78,22 @@ class Status:
             "type": str(condition),
             "status": status,
             "reason": str(reason),
-            "message": message[:32000],
+            "message": message[:LARGEST_MESSAGE],
             "lastTransitionTime": old["lastTransitionTime"] if old is not None and same else timestamp(self._now),
             "observedGeneration": self._generation,
         }
 
-    def default(self, condition: Condition, status: Truth, reason: Reason, message: str = "") -> None:
-        """Say it only where nothing was said before."""
-        if condition not in self._conditions:
-            self.set(condition, status, reason, message)
-
     def is_true(self, condition: Condition) -> bool:
         """Whether it holds."""
-        return bool(self._conditions.get(condition, {}).get("status") == "True")
+        return bool(self._conditions[condition]["status"] == "True")
 
     def reason(self, condition: Condition) -> str:
-        """Its reason, "" where it was never said."""
-        return str(self._conditions.get(condition, {}).get("reason", ""))
-
-    def message(self, condition: Condition) -> str:
-        """Its message."""
-        return str(self._conditions.get(condition, {}).get("message", ""))
+        """Its reason."""
+        return str(self._conditions[condition]["reason"])
 
     def since(self, condition: Condition) -> float:
-        """When its status changed last; now where it was never said."""
-        return seconds_of(self._conditions.get(condition, {}).get("lastTransitionTime")) or self._now
+        """When its status changed last (seconds since the epoch)."""
+        return seconds_of(self._conditions[condition]["lastTransitionTime"]) or self._now
 
     # ---- plain fields
 
@@ -118,28 +125,33 @@ class Status:
             return Phase.PENDING
         if self.reason(Condition.RUNNING) == Reason.RESTARTING:
             return Phase.RESTARTING
-        created = self.reason(Condition.PODS_CREATED)
-        return Phase.PENDING if created in _WAITING or created == Reason.WAITING_FOR_OLD_PODS else Phase.STARTING
+        return Phase.PENDING if self.reason(Condition.PODS_CREATED) in _NO_PODS else Phase.STARTING
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is over."""
+        return self.phase in TERMINAL
 
     # ---- what to write
 
     def written(self) -> tuple[dict[str, Any] | None, float | None]:
-        """(The whole status to write, or None where it is right as it is; seconds until a soft change is due)."""
+        """(The whole status to write, or None where it is right as it is; when a soft change is due, or None)."""
         after = {key: value for key, value in self.fields.items() if value is not None}
-        for each in self._conditions.values():
-            each["observedGeneration"] = self._generation
-        after["conditions"] = [self._conditions[kind] for kind in sorted(self._conditions)]
+        after["conditions"] = [
+            {**self._conditions[kind], "observedGeneration": self._generation} for kind in sorted(self._conditions)
+        ]
         after |= {"phase": str(self.phase), "observedGeneration": self._generation}
         before = dict(self._before)
         if after == before:
             return None, None
         if _hard(after) == _hard(before):
-            last = seconds_of(before.get("progressTime")) or 0.0
-            only_nodes = after | {"nodes": None} == before | {"nodes": None}
-            due = last + (NODES_SECONDS if only_nodes else SOFT_SECONDS) - self._now
-            if due > 0:
+            last = seconds_of(before.get("progressTime"))
+            only_nodes = {**after, "nodes": None} == {**before, "nodes": None}
+            due = None if last is None else last + (NODES_SECONDS if only_nodes else SOFT_SECONDS)
+            if due is not None and due > self._now:
                 return None, due
-        if any(after.get(key) != before.get(key) for key in _SOFT):
+            after["progressTime"] = timestamp(self._now)
+        elif any(after.get(key) != before.get(key) for key in _SOFT):
             after["progressTime"] = timestamp(self._now)
         return after, None
 

@@ -8,7 +8,7 @@ the watch's news of the same object changes nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rollplex_operator.names import LABEL_JOB
@@ -41,12 +41,13 @@ class Entry(NamedTuple):
 class Family:
     """The objects of one job's name, by uid."""
 
-    __slots__ = ("children", "jobs", "pods")
+    __slots__ = ("children", "gone", "jobs", "pods")
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobView] = {}
         self.pods: dict[str, PodView] = {}
         self.children: dict[str, ChildView] = {}
+        self.gone: dict[str, PodView] = {}
 
     def put(self, view: JobView | PodView | ChildView) -> None:
         """One more, or a newer version of it."""
@@ -58,7 +59,9 @@ class Family:
             self.children[view.uid] = view
 
     def drop(self, uid: str) -> bool:
-        """Whether any is left."""
+        """Whether any is left. A pod that is no more is kept as it was: why it went is in it."""
+        if uid in self.pods:
+            self.gone[uid] = self.pods[uid]
         for views in (self.jobs, self.pods, self.children):
             views.pop(uid, None)
         return bool(self.jobs or self.pods or self.children)
@@ -131,6 +134,16 @@ class Store:
     def pods(self, key: Key) -> tuple[PodView, ...]:
         """Pods that carry the job's name, by name."""
         return tuple(sorted(self._families.get(key, _NOTHING).pods.values(), key=lambda pod: (pod.name, pod.uid)))
+
+    def gone(self, key: Key) -> tuple[PodView, ...]:
+        """Pods that went since :meth:`forget`, as they were last seen."""
+        return tuple(self._families.get(key, _NOTHING).gone.values())
+
+    def forget(self, key: Key, gone: Iterable[PodView]) -> None:
+        """A decision that was carried out has taken notice of these."""
+        family = self._families.get(key, _NOTHING)
+        for pod in gone:
+            family.gone.pop(pod.uid, None)
 
     def children(self, key: Key) -> tuple[ChildView, ...]:
         """Other objects that carry the job's name, by kind and name."""

@@ -52,10 +52,9 @@ class Watch:
         """kopf's handler: what happened, and the body."""
         body, uid = event["object"], event["object"]["metadata"]["uid"]
         try:
+            self._store.put(self.resource, body)  # of what is deleted too: it is the last that is known of it
             if event["type"] == "DELETED":
                 self._store.remove(uid)
-            else:
-                self._store.put(self.resource, body)
         finally:
             self._awaited.discard(uid)
 

@@ -1,31 +1,39 @@
-"""Complete: pod 0, which has the driver, ended with 0 at the target step."""
+"""When the job has reached its target: its driver, in pod 0, ended 0 and the last committed step is the target."""
 
 from __future__ import annotations
 
-from rollplex_operator.names import Condition, Reason
-from rollplex_operator.policies.progress import last_words, whole
-from rollplex_operator.turn import Turn
+from rollplex_operator.names import EXIT_COMPLETE, Condition, Reason
+from rollplex_operator.policies.reports import driver, ranks, report_of, step_of
+from rollplex_operator.policies.turn import Turn
+
+# the others' supervisors learn from the driver that it is over; how they end then does not matter any more
+OTHERS_SECONDS = 10.0
 
 
 def completion(turn: Turn) -> bool:
-    """Condition Complete. The other pods end by themselves, or by the clean-up."""
-    driver = next((pod for pod in turn.current if pod.index == 0), None)
-    if driver is None or driver.phase != "Succeeded":
+    """Complete once the driver ended at the target and the other pods ended, or had their time to."""
+    if turn.job is None:
         return False
-    target = turn.spec.spec.training.steps
-    step = reached(turn)
-    if step < target:
-        return False  # a fault: it ended early
-    turn.status.fields["step"] = step
-    turn.status.set(Condition.PODS_CREATED, "True", Reason.ALL_CREATED)  # even if that was never looked at
-    turn.status.set(Condition.COMPLETE, "True", Reason.TARGET_STEP_REACHED, f"step {step} of {target}")
-    turn.status.set(Condition.RUNNING, "False", Reason.TARGET_STEP_REACHED, "the job is complete")
-    turn.tell(Reason.TARGET_STEP_REACHED, f"complete at step {step}")
+    target, attempt = turn.job.spec.training.steps, turn.status.attempt
+    for pod in [*turn.own, *turn.gone]:
+        container = driver(pod)
+        if container is None or container.exit_code != EXIT_COMPLETE:
+            continue
+        step = step_of(report_of(container))
+        if step is None and pod.attempt == attempt:
+            step = turn.status.number("step")  # its last words are lost: what it said before
+        if step is None or step < target:
+            continue
+        until = (container.finished or 0.0) + OTHERS_SECONDS
+        if turn.now < until and not _all_ended(turn):
+            turn.wake(until)
+            return True  # nothing else is decided: the others may end as they like
+        turn.status.fields["step"] = step
+        turn.status.set(Condition.PODS_CREATED, "True", Reason.ALL_CREATED)  # even if nobody looked then
+        turn.complete(f"step {step} of {target}")
+        return True
     return False
 
 
-def reached(turn: Turn) -> int:
-    """The step that pod 0 ended at: by its last words, else as it was last read."""
-    driver = next((pod for pod in turn.current if pod.index == 0), None)
-    said = whole(last_words(driver), "step") if driver is not None else None
-    return turn.status.number("step") if said is None else said
+def _all_ended(turn: Turn) -> bool:
+    return all(container.exit_code is not None for pod in turn.own for container in ranks(pod))

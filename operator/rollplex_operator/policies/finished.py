@@ -1,32 +1,31 @@
-"""A job that has ended: which of its pods stay, and for how long the job itself does. It is never begun again."""
+"""A job that is over: its pods go as cleanPods says, it goes when its time is up, and nothing is ever made again."""
 
 from __future__ import annotations
 
+from rollplex.api.job import KIND
 from rollplex_operator.decision import Delete
-from rollplex_operator.names import TERMINAL
-from rollplex_operator.status import seconds_of, timestamp
-from rollplex_operator.turn import Turn
+from rollplex_operator.policies.others import tidy
+from rollplex_operator.policies.removal import remove
+from rollplex_operator.policies.turn import Turn
+from rollplex_operator.status import seconds_of
 
 
-def finished(turn: Turn) -> bool:
+def finished(turn: Turn) -> None:
     """``runPolicy.cleanPods`` and ``ttlSecondsAfterFinished``."""
-    if turn.status.phase not in TERMINAL:
-        return False
     turn.creates.clear()
     turn.applies.clear()
-    fields = turn.status.fields
-    ended = seconds_of(fields.setdefault("completionTime", timestamp(turn.now))) or turn.now
     if turn.job is None:
-        return True
-    policy = turn.spec.spec.run_policy
+        return
+    policy, job = turn.job.spec.run_policy, turn.observation.job
     if policy.clean_pods != "none":
-        ends = ("Succeeded", "Failed") if policy.clean_pods == "running" else ()
-        turn.delete([pod for pod in turn.own if pod.phase not in ends])
-    if policy.ttl_seconds_after_finished is not None:
-        due = ended + policy.ttl_seconds_after_finished
-        if turn.now >= due:
-            job = turn.observation.job
-            turn.deletes[job.uid] = Delete("RollplexJob", job.name, job.uid)
-        else:
-            turn.wake(due)
-    return True
+        kept = ("Succeeded", "Failed") if policy.clean_pods == "running" else ()
+        remove(turn, [pod for pod in turn.own if pod.phase not in kept])
+    tidy(turn)
+    ended = seconds_of(turn.status.fields.get("completionTime"))
+    if ended is None or policy.ttl_seconds_after_finished is None:
+        return
+    due = ended + policy.ttl_seconds_after_finished
+    if turn.now >= due:
+        turn.deletes[job.uid] = Delete(KIND, job.name, job.uid)
+    else:
+        turn.wake(due)

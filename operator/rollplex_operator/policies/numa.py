@@ -1,4 +1,7 @@
-"""Whether each rank got CPUs and memory beside its GPU: what the trainer's preflight found, or why it cannot be."""
+"""Whether every rank's CPUs, memory and GPU are on one NUMA node, as the trainer's preflight found it inside the pods.
+
+``numa`` of the report: ``{"aligned": true, false or null, "reason": "CpusOnOneNode", "detail": "words for people"}``.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,41 @@ from typing import Any
 
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.policies.progress import newest_report
-from rollplex_operator.turn import Turn
-
-_REASONS = {str(reason): reason for reason in (Reason.ALIGNED, Reason.CPUS_ON_ONE_NODE, Reason.MISALIGNED)}
+from rollplex_operator.policies.reports import LONGEST
+from rollplex_operator.policies.turn import Turn
 
 
 def numa(turn: Turn) -> bool:
-    """Condition NumaAligned."""
+    """Condition NumaAligned. What the server did to the pods is said before what their ranks found."""
     status = turn.status
-    loose = next((pod for pod in turn.current if pod.qos and pod.qos != "Guaranteed"), None)
-    pinned = turn.resolved.pinning != "none"
-    if pinned and loose is not None:
-        message = f"{loose.name} is {loose.qos}, not Guaranteed: a policy changed its requests, so no CPU is its own"
+    if turn.resolved.pinning == "none":
+        status.set(Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED, "numa.pinning is none: nothing is pinned")
+        return False
+    poorer = next((pod for pod in turn.current if pod.qos not in ("", "Guaranteed")), None)
+    found = newest_report(turn).get("numa") if turn.current else None
+    if poorer is not None:
+        message = (
+            f"pod {poorer.name} is {poorer.qos}, not Guaranteed, so it gets no CPUs of its own: a LimitRange or an "
+            "admission policy of the namespace changed its requests or limits; exempt these pods from it"
+        )
         if status.reason(Condition.NUMA_ALIGNED) != Reason.NOT_GUARANTEED:
             turn.warn(Reason.NOT_GUARANTEED, message)
-        status.set(Condition.NUMA_ALIGNED, "False", Reason.NOT_GUARANTEED, message)
-        return False
-    found = newest_report(turn).get("numa")
-    if not isinstance(found, Mapping):
-        return False  # as it was last reported in this attempt
-    aligned, detail = found.get("aligned"), _text(found.get("detail"))
-    if aligned is True:
-        status.set(Condition.NUMA_ALIGNED, "True", Reason.ALIGNED, detail)
-    elif aligned is False:
-        reason = _REASONS.get(_text(found.get("reason")), Reason.MISALIGNED)
-        status.set(Condition.NUMA_ALIGNED, "False", reason, detail)
-    else:
-        status.set(Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED, detail)
+        status.set(Condition.NUMA_ALIGNED, "False", Reason.NOT_GUARANTEED, message, keep=True)
+    elif isinstance(found, Mapping):
+        _reported(turn, found)
+    elif status.reason(Condition.NUMA_ALIGNED) == Reason.NOT_GUARANTEED:
+        status.set(Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED)
     return False
 
 
-def _text(value: Any) -> str:
-    return value[:1000] if isinstance(value, str) else ""
+def _reported(turn: Turn, found: Mapping[str, Any]) -> None:
+    aligned, detail = found.get("aligned"), str(found.get("detail") or "")[:LONGEST]
+    if aligned is True:
+        turn.status.set(Condition.NUMA_ALIGNED, "True", Reason.ALIGNED, detail)
+    elif aligned is False:
+        crowded = found.get("reason") == Reason.CPUS_ON_ONE_NODE
+        turn.status.set(
+            Condition.NUMA_ALIGNED, "False", Reason.CPUS_ON_ONE_NODE if crowded else Reason.MISALIGNED, detail
+        )
+    else:
+        turn.status.set(Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED, detail)

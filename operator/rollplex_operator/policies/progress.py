@@ -1,69 +1,54 @@
-"""What the trainer says of itself: pod 0's /status while it runs, its termination message once it ended."""
+"""How far the job is: the newest report of pod 0, by its /status while it runs and its last words when it ended."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from rollplex_operator.names import Condition, Reason
-from rollplex_operator.observation import PodView
+from rollplex_operator.policies.reports import driver, number, report_of, step_of, whole
+from rollplex_operator.policies.turn import Turn
 from rollplex_operator.status import timestamp
-from rollplex_operator.turn import Turn
 
 
 def progress(turn: Turn) -> bool:
-    """Fields step, targetStep, checkpoint, overlap and reward, and condition CheckpointSaved."""
-    report = newest_report(turn)
+    """Fields step, checkpoint, overlap, reward; condition CheckpointSaved."""
     fields = turn.status.fields
-    for name in ("step", "targetStep"):
-        if (number := whole(report, name)) is not None:
-            fields[name] = number
-    if (reward := _real(report, "reward")) is not None:
+    if turn.job is not None:
+        fields["targetStep"] = turn.job.spec.training.steps
+    report = newest_report(turn)
+    step = step_of(report)
+    if step is not None:
+        fields["step"] = step
+    reward = number(report.get("reward"))
+    if reward is not None:
         fields["reward"] = reward
-    overlap = {name: value for name in ("hiddenPercent", "savedPercent") if (value := _real(report, name)) is not None}
-    if overlap:
-        fields["overlap"] = overlap
-    saved = whole(report, "checkpoint")
-    if saved is not None and saved != (fields.get("checkpoint") or {}).get("step"):
-        fields["checkpoint"] = {"step": saved, "time": timestamp(turn.now)}
-    if (kept := fields.get("checkpoint")) is not None:
-        turn.status.set(Condition.CHECKPOINT_SAVED, "True", Reason.SAVED, f"step {kept['step']}")
+    overlap = {key: number(report.get(key)) for key in ("hiddenPercent", "savedPercent")}
+    if any(value is not None for value in overlap.values()):
+        fields["overlap"] = {key: value for key, value in overlap.items() if value is not None}
+    _checkpoint(turn, report.get("checkpoint"))
     return False
 
 
 def newest_report(turn: Turn) -> Mapping[str, Any]:
-    """The last that pod 0 of the newest attempt said; {} where it said nothing yet."""
-    drivers = sorted((pod for pod in turn.own if pod.index == 0), key=lambda pod: pod.attempt, reverse=True)
-    for pod in drivers:
-        if said := last_words(pod):
-            return said
-        read = turn.observation.progress
+    """Of the highest attempt that reported; last words come after anything that was read."""
+    read = turn.observation.progress
+    for pod in sorted([*turn.own, *turn.gone], key=lambda pod: -pod.attempt):
+        container = driver(pod)
+        if container is None:
+            continue
+        if container.exit_code is not None and (last := report_of(container)):
+            return last
         if read is not None and read.pod_uid == pod.uid:
             return read.report
     return {}
 
 
-def last_words(pod: PodView) -> Mapping[str, Any]:
-    """The termination message of the pod's first rank container, where it is the contract's JSON."""
-    if not pod.containers:
-        return {}
-    try:
-        said = json.loads(pod.containers[0].termination_message or "null")
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def whole(report: Mapping[str, Any], name: str) -> int | None:
-    """A whole number of a report; None where it is missing or something else."""
-    value = report.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _real(report: Mapping[str, Any], name: str) -> float | None:
-    value = report.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return round(float(value), 6)
+def _checkpoint(turn: Turn, said: Any) -> None:
+    step = whole(said.get("step")) if isinstance(said, Mapping) else whole(said)
+    if step is None:
+        return
+    known = turn.status.fields.get("checkpoint")
+    if not isinstance(known, Mapping) or known.get("step") != step:
+        turn.status.fields["checkpoint"] = {"step": step, "time": timestamp(turn.now)}
+    turn.status.set(Condition.CHECKPOINT_SAVED, "True", Reason.SAVED, f"after step {step}")

@@ -1,48 +1,58 @@
-"""Pods that a node's kubelet refused (TopologyAffinityError and kin): made anew within the attempt, later and later."""
+"""Pods that a node's kubelet did not admit: TopologyAffinityError, UnexpectedAdmissionError, OutOfcpu and kin.
+
+None of their containers ever started, so the attempt has not begun: they are replaced within it, after a wait that
+grows with each round, and no restart is counted. ``status.rejections`` has the rounds and the time of the last one; a
+pod that is older than that time was counted already.
+"""
 
 from __future__ import annotations
 
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.observation import PodView
+from rollplex_operator.policies.backoff import growing
+from rollplex_operator.policies.reports import place
+from rollplex_operator.policies.turn import Turn
 from rollplex_operator.status import seconds_of, timestamp
-from rollplex_operator.turn import Turn
 
-LONGEST_WAIT = 300.0
-# the kubelet's words for "not on this node", in status.reason of a pod whose containers never began
-_REASONS = (
-    *("TopologyAffinityError", "UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts"),
-    *("NodeResourcesFit", "SMTAlignmentError", "PodLevelResourcesAdmissionError", "AppArmor", "InitialResizeFailed"),
-)
+FIRST_SECONDS, MOST_SECONDS = 2.0, 300.0
+
+
+def rejected(pod: PodView) -> bool:
+    """Whether the kubelet refused it. A disrupted pod was admitted once."""
+    started = any(each.running or each.exit_code is not None or each.restarts for each in pod.containers)
+    return pod.phase == "Failed" and bool(pod.reason) and not started and not pod.disrupted
 
 
 def rejection(turn: Turn) -> bool:
-    """Takes refused pods away and counts them in ``rejections``; no restart is counted."""
-    status = turn.status
-    refused = [pod for pod in turn.current if was_refused(pod)]
-    if not refused or status.is_true(Condition.RUNNING):
+    """Condition PodsCreated False, reason RejectedByNode, while a pod was or is to be replaced."""
+    pods = [pod for pod in turn.current if rejected(pod)]
+    if not pods:
         return False
-    known = status.fields.get("rejections") or {}
-    counted = seconds_of(known.get("time"))
-    fresh = [pod for pod in refused if counted is None or pod.created >= counted]
-    first = refused[0]
-    message = f"{first.name}: node {first.node} refused it: {first.reason}: {first.message}"
-    if fresh:
-        status.fields["rejections"] = {"count": int(known.get("count", 0)) + 1, "time": timestamp(turn.now + 1)}
-        if not known:
-            turn.warn(Reason.REJECTED_BY_NODE, message)
-    status.set(Condition.PODS_CREATED, "False", Reason.REJECTED_BY_NODE, message)
-    turn.delete(refused)
+    known = turn.status.fields.get("rejections") or {}
+    last = seconds_of(known.get("time"))
+    if last is None or any(pod.created > last for pod in pods):
+        turn.status.fields["rejections"] = {"count": known.get("count", 0) + 1, "time": timestamp(turn.now)}
+    first = pods[0]
+    message = f"{place(first)} was not admitted by its kubelet: {first.reason}: {first.message}"
+    if turn.status.reason(Condition.PODS_CREATED) != Reason.REJECTED_BY_NODE:
+        turn.warn(Reason.REJECTED_BY_NODE, message)
+    turn.status.set(Condition.PODS_CREATED, "False", Reason.REJECTED_BY_NODE, message)
+    turn.delete(pods)
     return False
 
 
-def was_refused(pod: PodView) -> bool:
-    """Whether the kubelet never began with it."""
-    named = pod.reason in _REASONS or pod.reason.startswith("OutOf")
-    return pod.phase == "Failed" and named and all(each.exit_code is None for each in pod.containers)
-
-
-def due_again(turn: Turn) -> float:
-    """When a refused pod may be made anew: 2, 4, 8, ... seconds after the last refusal."""
+def replaced_at(turn: Turn) -> float:
+    """When rejected pods may be replaced (seconds since the epoch); 0 where none were."""
     known = turn.status.fields.get("rejections") or {}
-    at = seconds_of(known.get("time"))
-    return 0.0 if at is None else at + min(2.0 ** int(known.get("count", 0)), LONGEST_WAIT)
+    last = seconds_of(known.get("time"))
+    return 0.0 if last is None else last + growing(known["count"], FIRST_SECONDS, MOST_SECONDS)
+
+
+def first_at(turn: Turn) -> float | None:
+    """About when the first of these rejections was: the last one's time less the waits since."""
+    known = turn.status.fields.get("rejections") or {}
+    last = seconds_of(known.get("time"))
+    if last is None:
+        return None
+    rounds = min(known["count"], 10_000)
+    return last - sum(growing(count, FIRST_SECONDS, MOST_SECONDS) for count in range(1, rounds))

@@ -55,6 +55,7 @@ class Cluster:
         self.nodes_ready: dict[str, bool] = {}
         self.progress: Progress | None = None
         self.refuse: Callable[[str, str], tuple[int, str] | None] = lambda kind, name: None
+        self.gone: dict[str, PodView] = {}
         self.created = 0
         self.given_back = 0  # pods of an attempt that were taken away while it was being made
         self.statuses: list[Mapping[str, Any]] = []
@@ -72,6 +73,7 @@ class Cluster:
             tuple(self.refusals.values()),
             self.server,
             Settings(),
+            tuple(self.gone.values()),
         )
 
     def decide(self) -> Decision:
@@ -81,7 +83,7 @@ class Cluster:
         """Decide and carry out; after ``writes`` of them the operator is killed."""
         if self.job is None:
             return Decision()
-        decision = self.decide()
+        decision, gone = self.decide(), list(self.gone)
         left = itertools.count() if writes is None else iter(range(writes))
         if decision.status is not None:
             _next(left)
@@ -103,6 +105,8 @@ class Cluster:
             _next(left)
             if not self._create(manifest):
                 return decision
+        for uid in gone:
+            self.gone.pop(uid, None)
         return decision
 
     def settle(self, rounds: int = 40) -> Decision:
@@ -171,7 +175,14 @@ class Cluster:
             self.change(name, containers=(replace(pod.containers[0], restarts=pod.containers[0].restarts + 1),))
 
     def finish_deletions(self) -> None:
-        self.pods = {name: pod for name, pod in self.pods.items() if pod.deleting_since is None}
+        for name, pod in list(self.pods.items()):
+            if pod.deleting_since is not None:
+                self.vanish(name)
+
+    def vanish(self, name: str) -> None:
+        """A pod that is no more, but for what the operator last saw of it."""
+        pod = self.pods.pop(name)
+        self.gone[pod.uid] = pod
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -223,7 +234,7 @@ class Cluster:
                 return
             self.given_back += pod.attempt == self.status["attempt"] and pod.deleting_since is None
             if grace == 0 or pod.node is None or pod.phase in ("Succeeded", "Failed"):
-                del self.pods[name]
+                self.vanish(name)
             else:
                 seconds = pod.grace_seconds if grace is None else float(grace)
                 self.pods[name] = replace(pod, deleting_since=self.now, grace_seconds=seconds)

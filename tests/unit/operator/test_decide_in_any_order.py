@@ -81,9 +81,12 @@ class Anything(RuleBasedStateMachine):
         self.lost += 1
 
     @precondition(lambda self: self.cluster.pods)
-    @rule(data=st.data())
-    def pod_vanishes(self, data: st.DataObject) -> None:
-        del self.cluster.pods[data.draw(st.sampled_from(sorted(self.cluster.pods)))]
+    @rule(data=st.data(), forgotten=st.booleans())
+    def pod_vanishes(self, data: st.DataObject, forgotten: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.cluster.pods)))
+        self.cluster.vanish(name)
+        if forgotten:  # the operator was not there
+            self.cluster.gone.clear()
         self.lost += 1  # while pods are being made, one that went is made again
 
     @precondition(lambda self: self._pods("Pending"))
