@@ -68,7 +68,6 @@ FIELDS = (
     Bad("memory.budget=80", "memory.budget", "80 is not text; put it in quotes; write a number of bytes",
         server='must be of type string: "integer"'),
     Bad("memory.budget=0Gi", "memory.budget", '"0Gi" is malformed'),
-    Bad("reward=[]", "reward", "the list has 0 of at least 1 items", server="should have at least 1 items"),
     Bad("reward.0.weight=heavy", "reward.0.weight", '"heavy" is not a number',
         server='must be of type number: "string"'),
     Bad("reward.0.python=rewards:f", "reward.0.python", '"rewards:f" is malformed; write FILE.py:FUNCTION'),

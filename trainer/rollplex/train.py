@@ -164,7 +164,9 @@ def _save(trainer: Trainer) -> None:
 
 def _keep_rollouts(folder: Path, result: StepResult) -> None:
     judged = {
-        (group, sample): Judged(score.value, score.parts, float(result.advantages[group][sample]))
+        (group, sample): Judged(
+            score.value if score.parts else None, score.parts, float(result.advantages[group][sample])
+        )
         for (group, sample), score in result.scores.items()
         if group in result.advantages
     }

@@ -101,7 +101,7 @@ class TextIsReward:
 
     def submit(self, response_text: str, answer: Any, row: Any, tokens: int) -> Future[Score]:
         future: Future[Score] = Future()
-        future.set_result(Score(float(response_text), {}, None))
+        future.set_result(Score(float(response_text), {"number": float(response_text)}))
         return future
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from rollplex.api.load import load_job
+from rollplex.show.page import show
 from rollplex.train import train
 from tests.engine.train.conftest import Run, read_run
 
@@ -54,3 +56,25 @@ def test_a_job_trains_by_its_algorithm(
         assert first["grad/norm"] > 0
     resolved = yaml.safe_load((run.folder / "job.yaml").read_text())["spec"]["algorithm"]
     assert resolved.items() >= OWN[name].items()
+
+
+def test_opd_trains_without_a_reward(
+    trained: Run,
+    workplace: Path,
+    document: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = document(evaluation=None, algorithm={"name": "opd", "groupSize": 4})
+    job["spec"]["model"]["reference"] = str(workplace / "model")
+    del job["spec"]["reward"]
+    Path("job.yaml").write_text(yaml.safe_dump(job))
+    overrides = [f"rollout.replay={trained.rollouts}", "training.steps=1"]
+    train(load_job(Path("job.yaml"), overrides, context="train", ranks=1), "run")
+    [row] = read_run(Path("runs/run"), "").rows
+    assert row["kl/mean"] == pytest.approx(0.0, abs=1e-5)
+    assert [name for name in row if name.startswith("reward/")] == []
+    [file] = Path("runs/run/rollouts").glob("*.jsonl")
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {None}
+    assert show(Path("runs/run")).exists()

@@ -210,3 +210,7 @@ def test_importing_a_file_counts_against_no_samples_limit(tmp_path: Path) -> Non
     scores = [pool.submit(text, "", {}, 1) for text in ("a", "hang", "b")]  # after the kill a new process imports again
     assert [score.result(timeout=20).problem for score in scores] == [None, "timeout", None]
     pool.close()
+
+
+def test_no_parts_score_at_once_and_nothing() -> None:
+    assert RewardPool([], workers=1).submit("red", "red", {}, 1).result(timeout=5) == Score(0.0, {})

@@ -87,7 +87,8 @@ class Rewards:
         return future
 
     def _scored(self, text: str) -> Score:
-        return Score(self._score(text), {})
+        value = self._score(text)
+        return Score(value, {"double": value})
 
     def close(self) -> None:
         if self._threads is not None:

@@ -37,6 +37,20 @@ def _needed() -> Iterator[Cel]:
 
 
 REWARD_RULES = {
+    reward_rules.reward_is_given: (
+        Cel(
+            'size(self.reward) > 0 || self.algorithm.name == "opd"',
+            say("is missing, and {} learns from it; for example reward: [{name: exact}]", "self.algorithm.name"),
+            ".reward",
+        ),
+    ),
+    reward_rules.evaluation_has_a_reward: (
+        Cel(
+            'size(self.reward) > 0 || self.algorithm.name != "opd" || !has(self.evaluation)',
+            say("there is no reward to score with; give one, such as [{name: exact}], or leave it out"),
+            ".evaluation",
+        ),
+    ),
     reward_rules.reward_is_named_or_python: (
         Cel(
             _ONE,

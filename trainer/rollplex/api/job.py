@@ -48,10 +48,7 @@ class JobSpec(Section):
     model: ModelSpec = Field(description="Which weights.", examples=[{"path": "/models/Qwen2.5-VL-7B-Instruct"}])
     data: DataSpec = Field(description="The prompts.", examples=[{"train": "/data/train.jsonl"}])
     reward: Items[RewardSpec] = Field(
-        description="Verifiers; the reward is their weighted sum.",
-        examples=[[{"name": "exact"}]],
-        min_length=1,
-        max_length=16,
+        (), description="Verifiers; the reward is their weighted sum. Only opd can do without.", max_length=16
     )
     algorithm: AlgorithmSpec = Field(default_factory=AlgorithmSpec, description="How rewards become a gradient.")
     rollout: RolloutSpec = Field(default_factory=RolloutSpec, description="How responses are sampled.")

@@ -12,6 +12,23 @@ from rollplex.api.reward import OPTIONS, LengthOptions, Options, RewardSpec
 from rollplex.api.wording import errors_of, fault_of
 
 
+def reward_is_given(spec: JobSpec, _: int) -> Iterator[Fault]:
+    """Every algorithm but `opd`, which learns from its teacher, needs a `reward`."""
+    if not spec.reward and spec.algorithm.name != "opd":
+        yield Fault(
+            "spec.reward",
+            f"is missing, and {spec.algorithm.name} learns from it; for example reward: [{{name: exact}}]",
+        )
+
+
+def evaluation_has_a_reward(spec: JobSpec, _: int) -> Iterator[Fault]:
+    """An `evaluation` needs a `reward` to score with, with `opd` too."""
+    if not spec.reward and spec.algorithm.name == "opd" and spec.evaluation is not None:
+        yield Fault(
+            "spec.evaluation", "there is no reward to score with; give one, such as [{name: exact}], or leave it out"
+        )
+
+
 def reward_is_named_or_python(spec: JobSpec, _: int) -> Iterator[Fault]:
     """Each reward has either `name` or `python`; `options` go with a named one that has some."""
     for index, reward in enumerate(spec.reward):

@@ -23,8 +23,10 @@ from rollplex.api.errors import Fault
 from rollplex.api.job import JobSpec
 from rollplex.api.pod_template import pod_template_has_its_form
 from rollplex.api.reward_rules import (
+    evaluation_has_a_reward,
     length_penalty_can_act,
     replay_is_not_evaluated,
+    reward_is_given,
     reward_is_named_or_python,
     reward_options_are_its_own,
 )
@@ -216,6 +218,8 @@ RULES: tuple[Rule, ...] = (
     Rule(reference_is_used, ("spec.model.reference", "spec.algorithm.name", "spec.algorithm.kl.coefficient")),
     Rule(algorithm_takes_its_options, ("spec.algorithm", "spec.rollout.maxTokens")),
     Rule(columns_or_format, ("spec.data.columns", "spec.data.format")),
+    Rule(reward_is_given, ("spec.reward", "spec.algorithm.name")),
+    Rule(evaluation_has_a_reward, ("spec.reward", "spec.algorithm.name", "spec.evaluation")),
     Rule(reward_is_named_or_python, ("spec.reward",)),
     Rule(reward_options_are_its_own, ("spec.reward",)),
     Rule(length_penalty_can_act, ("spec.reward", "spec.rollout.maxTokens")),

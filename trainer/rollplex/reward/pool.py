@@ -46,6 +46,7 @@ class RewardPart(Protocol):
 class Score:
     """``value`` is the weighted sum; ``parts`` the unweighted values by name (``exact``, or the function's name).
 
+    ``parts`` are empty where the job has no reward (opd may be without): then ``value`` was not measured.
     ``problem`` is set where a part failed (an error outranks a timeout), and ``details`` then says what happened.
     """
 
@@ -101,6 +102,8 @@ class RewardPool:
         It is cancelled if the pool is closed.
         """
         sample = _Sample(self._parts)
+        if not self._parts:
+            sample.future.set_result(Score(0.0, {}))
         scoring: Callable[[], float]
         for name, spec in self._parts:
             if spec.python:

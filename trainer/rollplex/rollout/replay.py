@@ -25,9 +25,9 @@ class ReplayError(RuntimeError):
 
 @dataclass(frozen=True)
 class Judged:
-    """What a step made of a response: its reward, the parts of it by name, its advantage."""
+    """What a step made of a response: its reward (None: the job has none), the parts of it by name, its advantage."""
 
-    reward: float
+    reward: float | None
     parts: Mapping[str, float] = field(default_factory=dict)
     advantage: float | None = None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from statistics import fmean, pstdev
 
+from rollplex.reward.pool import Score
 from rollplex.step.compute import StepCompute
 from rollplex.step.runner import StepResult
 from rollplex.step.timeline import Yardstick, timeline_metrics
@@ -15,22 +17,13 @@ Metrics = dict[str, float | int | str | None]
 def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
     """All metrics of a step that the step itself knows; None: not measured."""
     sums, updated = result.compute.sums, result.updated
-    rewards = [score.value for score in result.scores.values()]
-    groups: dict[int, set[float]] = {}
-    for (group, _), score in result.scores.items():
-        groups.setdefault(group, set()).add(score.value)
-    problems = Counter(score.problem for score in result.scores.values())
     lengths = [len(response.token_ids) for response in result.responses.values()]
     all_tokens = sum(lengths) + sum(len(result.prompts[group].token_ids) for group, _ in result.responses)
     tokens = max(1, sums.tokens)
     parity = result.compute.parity.summary()
     return {
         "step": result.step,
-        "reward/mean": fmean(rewards),
-        "reward/std": pstdev(rewards),
-        "reward/zero_variance_groups": sum(len(values) == 1 for values in groups.values()),
-        "reward/timeouts": problems["timeout"],
-        "reward/errors": problems["error"],
+        **_rewards(result.scores),
         "groups/skipped": result.skipped_groups,
         "groups/filtered": result.filtered_groups,
         "loss": sums.loss * updated.scale,
@@ -56,6 +49,25 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
         "schedule/mode": result.mode,
         "weights/version": result.weights_version,
         **timeline_metrics(result.timeline, yardstick),
+    }
+
+
+def _rewards(scores: Mapping[tuple[int, int], Score]) -> Metrics:
+    """What responses earned, by (group, sample); nothing where the job has no reward."""
+    given = {key: score for key, score in scores.items() if score.parts}
+    if not given:
+        return {}
+    values = [score.value for score in given.values()]
+    groups: dict[int, set[float]] = {}
+    for (group, _), score in given.items():
+        groups.setdefault(group, set()).add(score.value)
+    problems = Counter(score.problem for score in given.values())
+    return {
+        "reward/mean": fmean(values),
+        "reward/std": pstdev(values),
+        "reward/zero_variance_groups": sum(len(rewards) == 1 for rewards in groups.values()),
+        "reward/timeouts": problems["timeout"],
+        "reward/errors": problems["error"],
     }
 
 
