@@ -29,9 +29,12 @@ def test_row_is_in_the_documented_order_whatever_the_order_given() -> None:
         "loss": 0.5,
         "schedule/mode": "stream",
         "step": 3,
+        "reward/part/iou": 0.5,
+        "reward/part/exact#2": 0.0,
         "reward/mean": 0.25,
     }
-    assert list(row(given)) == ["step", "reward/mean", "loss", "seconds/step", "schedule/mode"]
+    parts = ["reward/part/iou", "reward/part/exact#2"]
+    assert list(row(given)) == ["step", "reward/mean", *parts, "loss", "seconds/step", "schedule/mode"]
 
 
 def test_row_turns_array_scalars_into_plain_numbers() -> None:
@@ -54,6 +57,7 @@ def test_row_leaves_out_what_was_not_measured() -> None:
     ("metrics", "message"),
     [
         ({"step": 1, "reward/man": 0.0, "los": 1.0}, "metrics los, reward/man: not documented"),
+        ({"step": 1, "reward/part/": 0.0, "reward/part": 1.0}, "metrics reward/part, reward/part/: not documented"),
         ({"loss": 1.0}, "no step"),
     ],
 )

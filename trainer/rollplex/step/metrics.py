@@ -23,7 +23,7 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
     parity = result.compute.parity.summary()
     return {
         "step": result.step,
-        **_rewards(result.scores),
+        **reward_metrics(result.scores),
         "groups/skipped": result.skipped_groups,
         "groups/filtered": result.filtered_groups,
         "loss": sums.loss * updated.scale,
@@ -52,7 +52,7 @@ def step_metrics(result: StepResult, yardstick: Yardstick) -> Metrics:
     }
 
 
-def _rewards(scores: Mapping[tuple[int, int], Score]) -> Metrics:
+def reward_metrics(scores: Mapping[tuple[int, int], Score]) -> Metrics:
     """What responses earned, by (group, sample); nothing where the job has no reward."""
     given = {key: score for key, score in scores.items() if score.parts}
     if not given:
@@ -62,9 +62,11 @@ def _rewards(scores: Mapping[tuple[int, int], Score]) -> Metrics:
     for (group, _), score in given.items():
         groups.setdefault(group, set()).add(score.value)
     problems = Counter(score.problem for score in given.values())
+    parts = next(iter(given.values())).parts
     return {
         "reward/mean": fmean(values),
         "reward/std": pstdev(values),
+        **{f"reward/part/{name}": fmean(s.parts[name] for s in given.values()) for name in parts},
         "reward/zero_variance_groups": sum(len(rewards) == 1 for rewards in groups.values()),
         "reward/timeouts": problems["timeout"],
         "reward/errors": problems["error"],

@@ -16,7 +16,7 @@ Value = float | int | str
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One column of metrics.jsonl."""
+    """One column of metrics.jsonl; a name that ends in <name> stands for all that begin as it does."""
 
     name: str
     unit: str
@@ -42,6 +42,12 @@ KEYS: tuple[Key, ...] = (
     Key("step", "count", "Number of the optimizer step, from 1."),
     Key("reward/mean", "reward", "Mean reward over all responses of the step."),
     Key("reward/std", "reward", "Standard deviation of the reward over all responses of the step."),
+    Key(
+        "reward/part/<name>",
+        "reward",
+        "Mean of one part of the weighted sum, before its weight: a verifier or a function, numbered where two share a "
+        "name (exact#2).",
+    ),
     Key("reward/zero_variance_groups", "count", "Groups whose responses all have the same reward: they teach nothing."),
     Key("reward/timeouts", "count", "Responses whose reward function passed its time limit."),
     Key("reward/errors", "count", "Responses whose reward function raised."),
@@ -134,7 +140,9 @@ KEYS: tuple[Key, ...] = (
         "As eval/reward/mean with every frame blanked: what guessing earns without seeing.",
     ),
 )
-NAMES = {key.name: at for at, key in enumerate(KEYS)}
+_OPEN = "<name>"
+_NAMES = {key.name: at for at, key in enumerate(KEYS) if not key.name.endswith(_OPEN)}
+_OPEN_NAMES = {key.name.removesuffix(_OPEN): at for at, key in enumerate(KEYS) if key.name.endswith(_OPEN)}
 
 
 def row(metrics: Mapping[str, SupportsFloat | str | None]) -> dict[str, Value]:
@@ -145,13 +153,20 @@ def row(metrics: Mapping[str, SupportsFloat | str | None]) -> dict[str, Value]:
     Raises:
         ValueError: a name that the table lacks, or no ``step``.
     """
-    unknown = sorted(set(metrics) - set(NAMES))
+    unknown = sorted(name for name in metrics if _place(name) is None)
     if unknown:
         raise ValueError(f"metrics {', '.join(unknown)}: not documented; add each to KEYS in rollplex.telemetry.keys")
     if metrics.get("step") is None:
         raise ValueError("metrics have no step; every row of metrics.jsonl carries it")
     measured = {name: _plain(value) for name, value in metrics.items() if value is not None}
-    return {name: measured[name] for name in sorted(measured, key=NAMES.__getitem__)}
+    # the names of one open row keep their own order: parts stand as the job has them
+    return {name: measured[name] for name in sorted(measured, key=lambda name: _place(name) or 0)}
+
+
+def _place(name: str) -> int | None:
+    """The line of the table that a metric belongs to; None: it has none."""
+    begins = (at for begin, at in _OPEN_NAMES.items() if name.startswith(begin) and name != begin)
+    return _NAMES.get(name, next(begins, None))
 
 
 def _plain(value: SupportsFloat | str) -> Value:
