@@ -26,6 +26,7 @@ BIG = {
     "cpu": "100000",
     "memory": "1Pi",
     "pods": "10000",
+    "ephemeral-storage": "100Ti",
     "nvidia.com/gpu": "10000",
     "rdma/rdma_shared_device_a": "10000",
 }

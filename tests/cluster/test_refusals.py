@@ -187,6 +187,7 @@ def test_case_07_changed_pods_are_not_made_again(situation: Situation, policies:
     assert situation.made() == 2
 
 
+@pytest.mark.unproven
 def test_case_07_lost_guaranteed_qos_is_said(situation: Situation, policies: str) -> None:
     path = "/spec/containers/0/resources/requests/cpu"
     mutate(situation, policies, f'[JSONPatch{{op: "replace", path: "{path}", value: "1500m"}}]')

@@ -13,7 +13,9 @@ MEBIBYTE = 2**20
 
 
 @pytest.mark.parametrize(
-    ("nodes", "seconds"), [(64, 15.0), pytest.param(512, 40.0, marks=pytest.mark.long)], ids=["64", "512"]
+    ("nodes", "seconds"),
+    [pytest.param(64, 15.0, marks=pytest.mark.unproven), pytest.param(512, 40.0, marks=pytest.mark.long)],
+    ids=["64", "512"],
 )
 def test_case_25_a_job_of_many_nodes(situation: Situation, nodes: int, seconds: float) -> None:
     situation.create(nodes=nodes)

@@ -14,6 +14,7 @@ from tests.cluster.history import History
 from tests.cluster.proxy import Fault
 from tests.cluster.sweep import Lane, Strike, sweep
 
+pytestmark = pytest.mark.unproven
 FAULTS = (Fault.SERVER_ERROR, Fault.CONFLICT, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.REPLY_LOST)
 LANES = 3
 

@@ -32,6 +32,7 @@ def assert_moves_on(situation: Situation, within: float) -> None:
     assert situation.made() == 2 * (attempt + 2)
 
 
+@pytest.mark.unproven
 def test_case_17_silent_watches(bare: Situation) -> None:
     proxy = start(bare)
     operator = bare.operators[0]
@@ -100,6 +101,7 @@ def test_case_17_the_api_server_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.unproven
 def test_case_17_silent_watches_within_the_usual_limit(bare: Situation) -> None:
     proxy = bare.start_proxy()
     bare.start_operator(proxy=proxy)
