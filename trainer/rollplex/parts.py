@@ -103,8 +103,9 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
                 seed=spec.training.seed,
                 first_step=start.step + 1,
                 position=start.position,
+                skipped=start.skipped_rows,
+                skipped_ids=start.skipped_ids,
             )
-            loader.skipped.update(start.skipped_rows)
             loader.check()
             held_out = reader.read_all(given.held_out, "spec.evaluation.data") if given.held_out else []
             rewards = RewardPool(spec.reward, workers=2)

@@ -70,7 +70,7 @@ def accept(found: Checkpoint, head: dict[str, Any], say: Say) -> Committed:
     say(f"going on after step {found.step} (saved {found.written})")
     for change in harmless:
         say(f"  changed since then: {change}")
-    return Committed(**{name: state[name] for name in Committed.__dataclass_fields__})
+    return Committed(**{name: state[name] for name in Committed.__dataclass_fields__ if name in state})
 
 
 def state_tensors(models: Models) -> dict[str, torch.Tensor]:

@@ -127,6 +127,7 @@ def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: M
         step=result.step,
         position=batch.position,
         skipped_rows=dict(trainer.loader.skipped),
+        skipped_ids=sorted(trainer.loader.skipped_ids),
         weights_version=result.weights_version,
         nonfinite_in_a_row=nonfinite,
         score=None if score is None else float(score),

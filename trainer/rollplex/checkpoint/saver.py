@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from threading import Thread
 from typing import Any
@@ -26,6 +26,7 @@ class Committed:
     step: int = 0
     position: int | None = None  # the sampler's, after the step; None: nothing was read yet
     skipped_rows: Mapping[str, int] = field(default_factory=dict)  # by reason, since the run began
+    skipped_ids: Sequence[str] = ()  # of these rows; a checkpoint of before they were noted has none
     weights_version: int = 0  # that the step read
     nonfinite_in_a_row: int = 0  # updates skipped up to this step for a loss or gradient that was not finite
     score: float | None = None  # held-out reward after the step, where it was measured

@@ -1,15 +1,16 @@
 """Batches of prompts, decoded ahead in worker processes.
 
 Which rows make a batch depends on the seed and on which rows can be used, never on timing. A row that cannot be used
-(unreadable, too long, a decoder past its time limit) is skipped and counted, and the sampler's next row takes its
-place, so that every batch is full. The sampler goes on behind the last row used: nothing is shown twice an epoch.
+(unreadable, too long, a decoder past its time limit) is skipped and the sampler's next row takes its place, so that
+every batch is full. The sampler goes on behind the last row used: nothing is shown twice an epoch. A row is tried again
+in each epoch, but counted once a run and logged once a process.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rollplex.batch import Prompt
 from rollplex.data.dataset import Row
@@ -21,12 +22,11 @@ WHERE = "spec.data.train"
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """The prompts of one step; ``position`` is the sampler's after them, ``skipped`` counts rows by reason."""
+    """The prompts of one step; ``position`` is the sampler's after them."""
 
     step: int
     prompts: tuple[Prompt, ...]
     position: int
-    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 class Loader:
@@ -40,6 +40,8 @@ class Loader:
         first_step: the first step that will be asked for.
         position: the sampler's at that step, as ``PromptBatch.position`` of the step before gave it; left out, it is
             the one of a run that skipped nothing.
+        skipped: ``skipped`` of the loader that went before.
+        skipped_ids: its ``skipped_ids``.
     """
 
     def __init__(
@@ -51,6 +53,8 @@ class Loader:
         seed: int,
         first_step: int = 1,
         position: int | None = None,
+        skipped: Mapping[str, int] | None = None,
+        skipped_ids: Iterable[str] = (),
     ) -> None:
         self._reader = reader
         self._rows = rows = reader.short_enough(rows, WHERE)
@@ -65,7 +69,9 @@ class Loader:
         self._window: deque[PendingPrompt] = deque()
         self._last: PromptBatch | None = None
         self._unusable: dict[str, str] = {}  # row id: why, when it was last tried
-        self.skipped: Counter[str] = Counter()  # of all batches served
+        self._logged: set[str] = set()
+        self.skipped = Counter(skipped)  # rows by reason, of all batches served
+        self.skipped_ids = set(skipped_ids)  # of these rows
 
     def check(self) -> None:
         """See before any engine starts that rows decode and make prompts: look until the first one that does.
@@ -82,10 +88,11 @@ class Loader:
 
     def _try(self, pending: PendingPrompt) -> Prompt | str:
         """The prompt or why not; raises JobError once that is so for every row of the set."""
-        result = prompt_or_reason(pending, WHERE)
+        result = prompt_or_reason(pending, WHERE, quiet=pending.row.id in self._logged)
         if isinstance(result, Prompt):
             self._unusable.pop(pending.row.id, None)
         else:
+            self._logged.add(pending.row.id)
             self._unusable[pending.row.id] = result
             if len(self._unusable) == len(self._rows):
                 raise self._reader.nothing_left(Counter(self._unusable.values()), WHERE)
@@ -104,19 +111,19 @@ class Loader:
             raise ValueError(f"step is {step}; the loader goes on with {self._next_step}")
         self._last = None  # its media need not stay in memory while we wait
         prompts: list[Prompt] = []
-        skipped: Counter[str] = Counter()
         while len(prompts) < self._size:
             self._request_until(self._position + self._size)
-            result = self._try(self._window.popleft())
+            pending = self._window.popleft()
+            result = self._try(pending)
             self._position += 1
             if isinstance(result, Prompt):
                 prompts.append(result)
-            else:
-                skipped[result] += 1
+            elif pending.row.id not in self.skipped_ids:
+                self.skipped_ids.add(pending.row.id)
+                self.skipped[result] += 1
         self._request_until(self._position + self._size)
         self._next_step = step + 1
-        self.skipped += skipped
-        self._last = PromptBatch(step, tuple(prompts), self._position, skipped)
+        self._last = PromptBatch(step, tuple(prompts), self._position)
         return self._last
 
     def metrics(self) -> dict[str, int]:

@@ -194,12 +194,13 @@ class PendingPrompt:
         return self._builder.build(row.id, row.messages, media, answer=row.answer, row=row.fields)
 
 
-def prompt_or_reason(pending: PendingPrompt, where: str) -> Prompt | str:
-    """The prompt, or in a word why the row is skipped, after logging it."""
+def prompt_or_reason(pending: PendingPrompt, where: str, quiet: bool = False) -> Prompt | str:
+    """The prompt, or in a word why the row is skipped, which is logged unless ``quiet``."""
     try:
         return pending.prompt()
     except Skip as error:
-        log.warning("row %s (%s) skipped: %s", pending.row.id, pending.row.modality, error)
+        if not quiet:
+            log.warning("row %s (%s) skipped: %s", pending.row.id, pending.row.modality, error)
         return error.reason if isinstance(error, MediaError) else "too_long"
     except PromptError as error:
         raise JobError.at(where, str(error)) from None

@@ -125,7 +125,11 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("rollout/stalled", "count", "Requests that the engine left without a token for longer than the stall limit."),
     Key("weights/version", "count", "Version of the weights that this step's rollout, reference and actor work read."),
-    Key("data/skipped", "count", "Samples skipped since the run began (unreadable, too long); the log names each."),
+    Key(
+        "data/skipped",
+        "count",
+        "Rows skipped since the run began (unreadable, too long), each once; the log names each.",
+    ),
     Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since this process began."),
     Key("data/cache_misses", "count", "Media that were decoded, since this process began."),
     Key("eval/reward/mean", "reward", "Mean reward on the held-out set, responses sampled; only at evaluation steps."),
