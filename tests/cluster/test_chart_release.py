@@ -16,7 +16,7 @@ from tests.cluster.client import Client, Kubectl, Object, RefusedError
 from tests.cluster.conftest import make_namespace
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.helm import CHART, helm, render
-from tests.cluster.jobs import make_job
+from tests.cluster.jobs import is_true, make_job
 from tests.cluster.operator_process import Operator
 from tests.cluster.processes import wait_for
 from tests.cluster.programs import REPOSITORY
@@ -259,7 +259,7 @@ def test_operator_lives_on_the_rights_that_the_chart_gives(
     lease = ("--lease-namespace", OPS, "--lease-name", "rollplex")
     with Operator(server, *namespaces, user="rollplex", arguments=lease, leader_elect=True) as operator:
         client.create("rollplexjobs", make_job(runPolicy={"disruptionBudget": True}))
-        wait_for("the pods", lambda: len(client.list("pods")) == 2, 20.0)
+        client.wait("rollplexjobs", "job", is_true("PodsCreated"), 20.0)
         old = client.get("pods", "job-0")["metadata"]["uid"]
         client.delete("pods", "job-1", grace=0)  # a lost pod: the set is deleted, and made again
         client.wait("pods", "job-0", lambda pod: pod["metadata"]["uid"] != old, 30.0)
@@ -270,4 +270,5 @@ def test_operator_lives_on_the_rights_that_the_chart_gives(
     assert requests
     assert [line for line in requests if 'code="403"' in line] == []
     client.delete("rollplexjobs", "job")
-    wait_for("the pods are gone", lambda: client.list("pods") == [], 30.0)
+    # the garbage collector looks for new kinds every 30 s, and this one is as new as the release
+    wait_for("the pods are gone", lambda: client.list("pods") == [], 90.0)
