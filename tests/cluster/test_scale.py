@@ -11,10 +11,12 @@ from tests.cluster.situation import Situation
 
 MEBIBYTE = 2**20
 
+pytestmark = pytest.mark.unproven
+
 
 @pytest.mark.parametrize(
     ("nodes", "seconds"),
-    [pytest.param(64, 15.0, marks=pytest.mark.unproven), pytest.param(512, 40.0, marks=pytest.mark.long)],
+    [(64, 15.0), pytest.param(512, 40.0, marks=pytest.mark.long)],
     ids=["64", "512"],
 )
 def test_case_25_a_job_of_many_nodes(situation: Situation, nodes: int, seconds: float) -> None:

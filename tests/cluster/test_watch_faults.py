@@ -14,6 +14,8 @@ from tests.cluster.history import History
 from tests.cluster.proxy import Proxy, Watches
 from tests.cluster.situation import Situation
 
+pytestmark = pytest.mark.unproven
+
 INACTIVITY = 3.0
 
 
@@ -32,7 +34,6 @@ def assert_moves_on(situation: Situation, within: float) -> None:
     assert situation.made() == 2 * (attempt + 2)
 
 
-@pytest.mark.unproven
 def test_case_17_silent_watches(bare: Situation) -> None:
     proxy = start(bare)
     operator = bare.operators[0]
@@ -101,7 +102,6 @@ def test_case_17_the_api_server_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.unproven
 def test_case_17_silent_watches_within_the_usual_limit(bare: Situation) -> None:
     proxy = bare.start_proxy()
     bare.start_operator(proxy=proxy)
