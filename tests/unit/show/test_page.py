@@ -152,7 +152,9 @@ def test_page_looks_like_a_page(run_folder: Path, tmp_path: Path) -> None:
     """A screenshot has the picture's red half as the decoder gives it, and no stretch of it is blank."""
     page = show(run_folder, out=tmp_path / "deep" / "page.html")
     picture = tmp_path / "page.png"
-    chromium(page, tmp_path / "profile", f"--screenshot={picture}", "--window-size=1280,1100")
+    # pictures are decoded beside the drawing: the shot waits for them
+    drawn = ("--run-all-compositor-stages-before-draw", "--virtual-time-budget=10000")
+    chromium(page, tmp_path / "profile", f"--screenshot={picture}", "--window-size=1280,1100", *drawn)
     shot = np.asarray(Image.open(picture).convert("RGB"))
     assert shot.shape == (1100, 1280, 3)
     red = int(((shot[..., 0] > 240) & (shot[..., 1:] < 20).all(-1)).sum())
