@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal, get_args
 
 from rollplex_operator.names import ANNOTATION_CONTENT, LABEL_ATTEMPT, LABEL_NODE
 from rollplex_operator.observation import ChildView, ContainerView, JobView, PodView
+from rollplex_operator.times import seconds_of
 
 Object = Mapping[str, Any]
 PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
@@ -16,16 +16,6 @@ PodPhase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 LARGEST_MESSAGE = 1024  # characters kept of a message that a kubelet or a scheduler wrote
 LARGEST_REPORT = 16384  # of a termination message; the kubelet cuts at 4096 bytes for each container
 _PHASES: tuple[PodPhase, ...] = get_args(PodPhase)
-
-
-def seconds(time: Any) -> float | None:
-    """RFC 3339 as seconds since the epoch."""
-    if not isinstance(time, str):
-        return None
-    try:
-        return datetime.fromisoformat(time).timestamp()
-    except ValueError:
-        return None
 
 
 def job_view(body: Object) -> JobView:
@@ -38,7 +28,7 @@ def job_view(body: Object) -> JobView:
         name=metadata["name"],
         generation=metadata.get("generation", 0),
         resource_version=metadata["resourceVersion"],
-        created=seconds(metadata.get("creationTimestamp")) or 0.0,
+        created=seconds_of(metadata.get("creationTimestamp")) or 0.0,
         deleting=metadata.get("deletionTimestamp") is not None,
         document={
             "apiVersion": body["apiVersion"],
@@ -59,7 +49,7 @@ def pod_view(body: Object) -> PodView:
     # the second is Kueue's, of a pod that it stops to give its place to another
     disrupted = conditions.get("DisruptionTarget") or conditions.get("TerminationTarget") or {}
     grace = metadata.get("deletionGracePeriodSeconds", 0) or 0
-    deleted = seconds(metadata.get("deletionTimestamp"))
+    deleted = seconds_of(metadata.get("deletionTimestamp"))
     phase = status.get("phase", "Pending")
     gated = bool(spec.get("schedulingGates"))
     unschedulable = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
@@ -70,7 +60,7 @@ def pod_view(body: Object) -> PodView:
         attempt=_number(labels.get(LABEL_ATTEMPT)),
         index=_number(labels.get(LABEL_NODE)),
         phase=_PHASES[_PHASES.index(phase)] if phase in _PHASES else "Unknown",
-        created=seconds(metadata.get("creationTimestamp")) or 0.0,
+        created=seconds_of(metadata.get("creationTimestamp")) or 0.0,
         node=_shared(spec.get("nodeName")),
         ip=status.get("podIP") or None,
         deleting_since=None if deleted is None else deleted - grace,
@@ -117,7 +107,7 @@ def _containers(spec: Object, status: Object) -> list[ContainerView]:
                 waiting_reason=_shared(waiting.get("reason")),
                 waiting_message=_cut(waiting.get("message")),
                 exit_code=ended.get("exitCode"),
-                finished=seconds(ended.get("finishedAt")),
+                finished=seconds_of(ended.get("finishedAt")),
                 termination_message=_cut(ended.get("message"), LARGEST_REPORT),
             )
         )

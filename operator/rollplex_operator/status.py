@@ -7,10 +7,10 @@ what only informs (step, reward, messages) at most every ``SOFT_SECONDS``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rollplex_operator.names import TERMINAL, Condition, Phase, Reason
+from rollplex_operator.times import seconds_of, timestamp
 
 SOFT_SECONDS = 30.0  # DESIGN: progress is written at most so often
 NODES_SECONDS = 5.0  # how many pods run, while they start
@@ -32,18 +32,6 @@ FIRST: tuple[tuple[Condition, Truth, Reason], ...] = (
     (Condition.NUMA_ALIGNED, "Unknown", Reason.NOT_REPORTED),
     (Condition.CHECKPOINT_SAVED, "False", Reason.NO_CHECKPOINT),
 )
-
-
-def timestamp(seconds: float) -> str:
-    """RFC 3339 in whole seconds, as Kubernetes writes times."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def seconds_of(text: Any) -> float | None:
-    """Seconds since the epoch of a timestamp; None where there is none."""
-    if not isinstance(text, str):
-        return None
-    return datetime.fromisoformat(text).timestamp()
 
 
 class Status:
@@ -150,8 +138,10 @@ class Status:
             due = None if last is None else last + (NODES_SECONDS if only_nodes else SOFT_SECONDS)
             if due is not None and due > self._now:
                 return None, due
-            after["progressTime"] = timestamp(self._now)
-        elif any(after.get(key) != before.get(key) for key in _SOFT):
+            soft = True  # a message alone counts as one
+        else:
+            soft = any(after.get(key) != before.get(key) for key in _SOFT)
+        if soft:
             after["progressTime"] = timestamp(self._now)
         return after, None
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from rollplex_operator.backoff import growing
+
 FIRST_BACKOFF = 0.25  # seconds; doubled by each failure in a row
 LARGEST_BACKOFF = 60.0
 
@@ -22,7 +24,7 @@ K = TypeVar("K", bound=Hashable)
 def backoff(failures: int) -> float:
     """Seconds to wait after so many failures in a row (1, 2, ...). The keys of this queue need no jitter: their number
     in flight is bounded, so they cannot return all at once."""
-    return min(FIRST_BACKOFF * 2.0 ** min(failures - 1, 30), LARGEST_BACKOFF)
+    return growing(failures, FIRST_BACKOFF, LARGEST_BACKOFF)
 
 
 class WorkQueue(Generic[K]):

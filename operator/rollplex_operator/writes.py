@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from rollplex_operator import resources
@@ -23,6 +22,7 @@ from rollplex_operator.names import FIELD_MANAGER
 from rollplex_operator.observation import JobView, Refusal
 from rollplex_operator.resources import JOBS, PODS, Resource
 from rollplex_operator.store import Key, Store
+from rollplex_operator.times import timestamp
 
 EVENTS = Resource("", "v1", "events", "Event", selector="")
 LARGEST_NOTE = 1024  # characters of an event's message, a bound of the server
@@ -182,7 +182,7 @@ class Writer:
         return self._store.resource(body["metadata"]["uid"]) is not None
 
     async def _note(self, job: JobView, note: Note) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        now = timestamp(self._wall())
         about = "\n".join((job.uid, job.resource_version, note.reason, note.message))
         event = {
             "apiVersion": "v1",

@@ -51,21 +51,17 @@ _OVER = frozenset({Reason.WAITING_FOR_OLD_PODS, Reason.NODE_LOST, Reason.SUSPEND
 
 def _refused(turn: Turn, verdict: Verdict) -> bool:
     """Whether nothing is to be tried now."""
-    status = turn.status
-    if status.is_true(Condition.PODS_CREATED):  # only a budget or the like: the pods do without it
-        if turn.now < verdict.again:
-            turn.wake(verdict.again)
-        return turn.now < verdict.again
-    if verdict.for_good:
+    status, early = turn.status, turn.now < verdict.again
+    created = status.is_true(Condition.PODS_CREATED)  # then it is only a budget or the like: the pods do without it
+    if verdict.for_good and not created:
         turn.fail(verdict.reason, verdict.message)
         return True
-    if verdict.said:
+    if verdict.said and not created:
         if status.reason(Condition.PODS_CREATED) != verdict.reason:
             turn.warn(verdict.reason, verdict.message)
         status.set(Condition.PODS_CREATED, "False", verdict.reason, verdict.message, keep=True)
-        if turn.now < verdict.again:
+        if early:
             turn.delete(turn.current)  # a part of a gang would hold GPUs for nothing
-    if turn.now < verdict.again:
+    if early:
         turn.wake(verdict.again)
-        return True
-    return False
+    return early

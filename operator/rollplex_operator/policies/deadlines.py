@@ -5,7 +5,7 @@ from __future__ import annotations
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.policies.rejection import first_at
 from rollplex_operator.policies.turn import Turn
-from rollplex_operator.status import seconds_of
+from rollplex_operator.times import seconds_of
 
 
 def deadlines(turn: Turn) -> bool:

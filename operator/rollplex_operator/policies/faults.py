@@ -61,8 +61,9 @@ def find(turn: Turn) -> PodFault | None:
     if turn.status.is_true(Condition.PODS_CREATED) and (missing := turn.missing):
         went = {pod.name: pod for pod in turn.gone if pod.attempt == turn.status.attempt}
         names = [pod_name(turn.observation.job.name, index) for index in missing]
-        found += [fault for name in names if name in went for fault in _of_pod(turn, went[name])]
-        if unknown := [name for name in names if name not in went or not list(_of_pod(turn, went[name]))]:
+        last_seen = {name: list(_of_pod(turn, went[name])) if name in went else [] for name in names}
+        found += [fault for seen in last_seen.values() for fault in seen]
+        if unknown := [name for name, seen in last_seen.items() if not seen]:
             found.append(PodFault(Weight.LOST, Reason.POD_LOST, f"{some(unknown)} vanished; how it ended is not known"))
     return min(found, key=lambda fault: (fault.weight, fault.at), default=None)
 

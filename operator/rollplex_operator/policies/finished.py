@@ -7,7 +7,7 @@ from rollplex_operator.decision import Delete
 from rollplex_operator.policies.others import tidy
 from rollplex_operator.policies.removal import remove
 from rollplex_operator.policies.turn import Turn
-from rollplex_operator.status import seconds_of
+from rollplex_operator.times import seconds_of
 
 
 def finished(turn: Turn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rollplex.api.job import RollplexJob
@@ -15,20 +16,14 @@ BUDGET = "PodDisruptionBudget"
 OF_ATTEMPT = frozenset({"PodGroup", "ResourceClaimTemplate"})
 
 
-def apply(turn: Turn) -> list[tuple[str, str]]:
-    """Write what differs; (kind, name) of what had to be."""
+def apply(turn: Turn) -> None:
+    """Write what differs, delete what is not wanted any more."""
     have = {(child.kind, child.name): child for child in _own(turn)}
-    wanted = _wanted(turn)
-    written = []
-    for manifest in wanted:
-        key = manifest["kind"], manifest["metadata"]["name"]
-        known = have.get(key)
+    for manifest in _wanted(turn):
+        known = have.pop((manifest["kind"], manifest["metadata"]["name"]), None)
         if known is None or known.content != manifest["metadata"]["annotations"][ANNOTATION_CONTENT]:
             turn.applies.append(manifest)
-            written.append(key)
-    keep = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in wanted}
-    _delete(turn, [child for child in _own(turn) if (child.kind, child.name) not in keep])
-    return written
+    _delete(turn, have.values())
 
 
 def tidy(turn: Turn) -> None:
@@ -36,7 +31,7 @@ def tidy(turn: Turn) -> None:
     _delete(turn, [child for child in _own(turn) if child.kind == BUDGET or child.kind in OF_ATTEMPT])
 
 
-def _delete(turn: Turn, unwanted: list[ChildView]) -> None:
+def _delete(turn: Turn, unwanted: Iterable[ChildView]) -> None:
     needed = {pod.attempt for pod in turn.own if pod.phase not in ("Succeeded", "Failed")}
     for child in unwanted:
         if not child.deleting and (child.kind not in OF_ATTEMPT or child.attempt not in needed):

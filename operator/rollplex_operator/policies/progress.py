@@ -8,7 +8,7 @@ from typing import Any
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.policies.reports import driver, number, report_of, step_of, whole
 from rollplex_operator.policies.turn import Turn
-from rollplex_operator.status import timestamp
+from rollplex_operator.times import timestamp
 
 
 def progress(turn: Turn) -> bool:

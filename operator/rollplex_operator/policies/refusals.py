@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollplex_operator.backoff import growing
 from rollplex_operator.names import Reason
 from rollplex_operator.observation import Refusal
-from rollplex_operator.policies.backoff import growing
 from rollplex_operator.policies.turn import Turn
 
 FIRST_SECONDS, MOST_SECONDS = 2.0, 60.0

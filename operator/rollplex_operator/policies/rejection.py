@@ -7,12 +7,12 @@ pod that is older than that time was counted already.
 
 from __future__ import annotations
 
+from rollplex_operator.backoff import growing
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.observation import PodView
-from rollplex_operator.policies.backoff import growing
 from rollplex_operator.policies.reports import place
 from rollplex_operator.policies.turn import Turn
-from rollplex_operator.status import seconds_of, timestamp
+from rollplex_operator.times import seconds_of, timestamp
 
 FIRST_SECONDS, MOST_SECONDS = 2.0, 300.0
 

@@ -8,7 +8,7 @@ from rollplex_operator.names import Condition, Reason
 from rollplex_operator.observation import PodView
 from rollplex_operator.policies.reports import place, ranks
 from rollplex_operator.policies.turn import Turn
-from rollplex_operator.status import timestamp
+from rollplex_operator.times import timestamp
 
 _IMAGE = frozenset(
     {

@@ -10,7 +10,8 @@ from rollplex_operator.children import Resolved, pod_name, resolve
 from rollplex_operator.decision import Decision, Delete, Manifest, Note
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.observation import Observation, PodView
-from rollplex_operator.status import Status, timestamp
+from rollplex_operator.status import Status
+from rollplex_operator.times import timestamp
 
 # times that a kubelet or the server wrote are whole seconds: looked at a little late, they are over
 _LATE = 0.1
@@ -63,8 +64,7 @@ class Turn:
         numa, gang = self.status.fields.get("numa"), self.status.fields.get("gang")
         if numa is None or gang is None:
             return chosen
-        containers = chosen.containers if chosen.pinning == numa["pinning"] else None
-        if containers is None or chosen.gpu_allocation != numa["gpuAllocation"]:
+        if (chosen.pinning, chosen.gpu_allocation) != (numa["pinning"], numa["gpuAllocation"]):
             chosen = _resolved_as(self.spec, numa["pinning"], numa["gpuAllocation"], self.observation)
         return replace(chosen, gang=gang)
 

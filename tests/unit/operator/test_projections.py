@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rollplex_operator import names
-from rollplex_operator.projections import LARGEST_MESSAGE, child_view, job_view, pod_view, seconds
+from rollplex_operator.projections import LARGEST_MESSAGE, child_view, job_view, pod_view
+from rollplex_operator.times import seconds_of
 
 
 def pod(**parts: Any) -> dict[str, Any]:
@@ -21,7 +22,7 @@ def pod(**parts: Any) -> dict[str, Any]:
     [("1970-01-01T00:00:01Z", 1.0), ("1970-01-01T00:00:01.5Z", 1.5), (None, None), ("soon", None), (7, None)],
 )
 def test_seconds(text: Any, expected: float | None) -> None:
-    assert seconds(text) == expected
+    assert seconds_of(text) == expected
 
 
 def test_pod_new_and_without_status() -> None:
