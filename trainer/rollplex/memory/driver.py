@@ -7,7 +7,7 @@ driver's ``granule``; all addresses are multiples of it.
 from __future__ import annotations
 
 import os
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 
@@ -26,7 +26,6 @@ class Block(Protocol):
         """Bytes."""
 
 
-@runtime_checkable
 class Marker(Protocol):
     """A point in the work of a device, such as a CUDA event."""
 

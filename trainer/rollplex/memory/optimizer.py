@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -39,6 +39,34 @@ def learning_rate(spec: OptimizerSpec, step: int) -> float:
     return spec.learning_rate * step / spec.warmup_steps
 
 
+def saved_state(
+    tensors: Iterable[tuple[str, torch.Tensor]], parameters: Mapping[str, torch.Tensor], mastered: Iterable[str]
+) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """(parameter, key, tensor) of what an optimizer's ``tensors`` gave, each checked before it comes.
+
+    The key is master, step, exp_avg or exp_avg_sq; ``steps``, the counter of updates, comes with parameter "".
+
+    Args:
+        parameters: those that are trained, by name.
+        mastered: names of those whose master is a tensor of its own: each has to be there.
+
+    Raises:
+        ValueError: it belongs to other parameters.
+    """
+    wanted = {f"{name}/master" for name in mastered}
+    for name, tensor in tensors:
+        parameter, _, key = name.rpartition("/")
+        if name != "steps":
+            if parameter not in parameters or (key not in _MOMENTS and name not in wanted):
+                raise ValueError(f"optimizer state {name!r} belongs to no trained parameter")
+            if key != "step" and tensor.shape != (shape := parameters[parameter].shape):
+                raise ValueError(f"optimizer state {name!r} is {tuple(tensor.shape)}, not {tuple(shape)}")
+        wanted.discard(name)
+        yield parameter, key, tensor
+    if wanted:
+        raise ValueError(f"optimizer state lacks {sorted(wanted)[0]!r}")
+
+
 class MasterAdamW:
     """torch.optim.AdamW over float32 masters of the trainable parameters.
 
@@ -71,11 +99,10 @@ class MasterAdamW:
         for name, gradient in gradients.items():
             self._masters[name].grad = gradient
         self._adam.step()
-        for name, master in self._masters.items():
+        for master in self._masters.values():
             master.grad = None
-            parameter = self._parameters[name]
-            if parameter.data_ptr() != master.data_ptr():
-                parameter.copy_(master)
+        for name in self._copied():
+            self._parameters[name].copy_(self._masters[name])
         return rate
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -83,32 +110,26 @@ class MasterAdamW:
 
         A parameter that never got a gradient has no moments.
         """
-        found = {"steps": torch.tensor(self.steps)}
+        found = {"steps": torch.tensor(self.steps)} | {f"{name}/master": self._masters[name] for name in self._copied()}
         for name, master in self._masters.items():
-            if master.data_ptr() != self._parameters[name].data_ptr():
-                found[f"{name}/master"] = master
             found |= {f"{name}/{key}": value for key, value in self._adam.state.get(master, {}).items()}
         return found
 
     @torch.no_grad()
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take over what :meth:`tensors` gave; raises ValueError where it belongs to other parameters."""
-        wanted = {f"{n}/master" for n, m in self._masters.items() if m.data_ptr() != self._parameters[n].data_ptr()}
-        for name, tensor in tensors:
-            parameter, _, key = name.rpartition("/")
-            master = self._masters.get(parameter)
-            if name == "steps":
+        for name, key, tensor in saved_state(tensors, self._parameters, self._copied()):
+            if key == "steps":
                 self.steps = int(tensor)
-            elif master is None or (key not in _MOMENTS and name not in wanted):
-                raise ValueError(f"optimizer state {name!r} belongs to no trained parameter")
+                continue
+            master = self._masters[name]
+            if key == "master":
+                master.copy_(tensor)
             elif key == "step":
                 self._adam.state[master][key] = tensor.clone()  # on the host, as torch keeps it
-            elif tensor.shape != master.shape:
-                raise ValueError(f"optimizer state {name!r} is {tuple(tensor.shape)}, not {tuple(master.shape)}")
-            elif key == "master":
-                master.copy_(tensor)
-                wanted.discard(name)
             else:
                 self._adam.state[master][key] = tensor.to(master.device, copy=True)
-        if wanted:
-            raise ValueError(f"optimizer state lacks {sorted(wanted)[0]!r}")
+
+    def _copied(self) -> list[str]:
+        """Parameters whose master is not the parameter itself."""
+        return [name for name, own in self._masters.items() if own.data_ptr() != self._parameters[name].data_ptr()]

@@ -14,7 +14,7 @@ import torch
 
 from rollplex.api.training import OptimizerSpec
 from rollplex.memory.gradients import Gradients
-from rollplex.memory.optimizer import learning_rate
+from rollplex.memory.optimizer import learning_rate, saved_state
 
 _SETS = 3  # one coming in, one at work, one going out
 _CHUNK = 32 << 20  # elements of a chunk: 128 MiB each of master and moments
@@ -83,7 +83,7 @@ class StreamedAdamW:
                 raise ValueError(f"parameter {name!r} is not contiguous: its chunks would not lie together")
             self._flat[name] = parameter.detach().view(-1)
             if parameter.dtype != torch.float32:
-                self._masters[name] = self._host(self._flat[name])
+                self._masters[name] = self._host(parameter.numel()).copy_(self._flat[name])
         largest = max(flat.numel() for flat in self._flat.values())
         self._chunk = min(chunk, largest)
         self._inward, self._outward = (_Lane(torch.cuda.Stream(device) if self._cuda else None) for _ in range(2))
@@ -97,7 +97,7 @@ class StreamedAdamW:
         compute = _Lane(torch.cuda.current_stream(self._device) if self._cuda else None)
         turn = 0
         for name, gradient in gradients.items():
-            state = self._state.get(name) or self._begin(name)
+            state = self._started(name)
             state.step += 1
             flat = gradient.reshape(-1)
             for start in range(0, flat.numel(), self._chunk):
@@ -123,39 +123,26 @@ class StreamedAdamW:
     @torch.no_grad()
     def load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Take over what :meth:`tensors` gave; raises ValueError where it belongs to other parameters."""
-        wanted = {f"{name}/master" for name in self._masters}
-        for name, tensor in tensors:
-            parameter, _, key = name.rpartition("/")
-            if name == "steps":
+        for name, key, tensor in saved_state(tensors, self._parameters, self._masters):
+            if key == "steps":
                 self.steps = int(tensor)
-            elif parameter not in self._parameters or key not in ("master", "step", "exp_avg", "exp_avg_sq"):
-                raise ValueError(f"optimizer state {name!r} belongs to no trained parameter")
-            elif key == "step":
-                self._started(parameter).step = int(tensor)
-            elif tensor.shape != (shape := self._parameters[parameter].shape):
-                raise ValueError(f"optimizer state {name!r} is {tuple(tensor.shape)}, not {tuple(shape)}")
             elif key == "master":
-                if name not in wanted:
-                    raise ValueError(f"optimizer state {name!r} belongs to no trained parameter")
-                self._masters[parameter].copy_(tensor.reshape(-1))
-                wanted.discard(name)
+                self._masters[name].copy_(tensor.reshape(-1))
+            elif key == "step":
+                self._started(name).step = int(tensor)
             else:
-                getattr(self._started(parameter), key).copy_(tensor.reshape(-1))
-        if wanted:
-            raise ValueError(f"optimizer state lacks {sorted(wanted)[0]!r}")
+                getattr(self._started(name), key).copy_(tensor.reshape(-1))
 
     def _started(self, name: str) -> _Host:
-        return self._state.get(name) or self._begin(name)
-
-    def _begin(self, name: str) -> _Host:
-        """Moments of zero at a parameter's first gradient."""
-        zeros = torch.zeros(self._flat[name].numel())
-        self._state[name] = _Host(self._masters.get(name), self._host(zeros), self._host(zeros))
+        """A parameter's state; its moments are zero until its first gradient."""
+        if name not in self._state:
+            exp_avg, exp_avg_sq = (self._host(self._flat[name].numel()).zero_() for _ in range(2))
+            self._state[name] = _Host(self._masters.get(name), exp_avg, exp_avg_sq)
         return self._state[name]
 
-    def _host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A float32 copy on the host, which a GPU can read and write by itself."""
-        return torch.empty(tensor.numel(), pin_memory=self._cuda).copy_(tensor)
+    def _host(self, count: int) -> torch.Tensor:
+        """float32 values on the host, which a GPU can read and write by itself; undefined."""
+        return torch.empty(count, pin_memory=self._cuda)
 
     def _update(
         self,
