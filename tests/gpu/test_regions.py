@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import socket
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
 
 from rollplex.memory.driver import DriverError
 from rollplex.memory.ledger import StateClass
-from rollplex.memory.region import Export, PageManager
+from rollplex.memory.region import PageManager
+from tests.unit.memory.regions import add_one_in_another_process
 
 pytestmark = pytest.mark.gpu
 MIB = 1 << 20
@@ -120,46 +118,14 @@ def test_pages_are_kept_until_the_last_kernel_that_reads_them_is_done(manager: P
         region.close()
 
 
-def _other_process(channel: Connection, where: str) -> None:
+def test_pages_are_shared_with_another_process_and_outlive_it(manager: PageManager, tmp_path: Path) -> None:
     from rollplex.memory.cuda import CudaDriver
 
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(where)
-        message, descriptors, _, _ = socket.recv_fds(link, 256, 8)
-    sizes = [int(size) for size in message.decode().split()]
-    manager = PageManager(CudaDriver())
-    exports = [Export(descriptor, size) for descriptor, size in zip(descriptors, sizes, strict=True)]
-    region = manager.adopt("weights", exports, SNAPSHOT)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    region.tensor((region.size,), torch.uint8).add_(1)
-    torch.cuda.synchronize()
-    channel.send("done")
-    channel.recv()
-
-
-def test_pages_are_shared_with_another_process_and_outlive_it(manager: PageManager, tmp_path: os.PathLike[str]) -> None:
     region = manager.region("weights", 66 * MIB, SNAPSHOT)
     region.map()
     region.tensor((66 * MIB,), torch.uint8).fill_(5)
     torch.cuda.synchronize()
-    where = os.fspath(tmp_path) + "/link"
-    ours, theirs = multiprocessing.Pipe()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(where)
-        server.listen()
-        child = multiprocessing.get_context("spawn").Process(target=_other_process, args=(theirs, where))
-        child.start()
-        link, _ = server.accept()
-        exports = region.export()
-        sizes = " ".join(str(export.size) for export in exports)
-        socket.send_fds(link, [sizes.encode()], [export.descriptor for export in exports])
-        for export in exports:
-            os.close(export.descriptor)
-        link.close()
-    assert ours.recv() == "done"
-    child.kill()
-    child.join()
+    add_one_in_another_process(region, CudaDriver, tmp_path)
     assert region.tensor((66 * MIB,), torch.uint8).unique().tolist() == [6]
     region.close()
 

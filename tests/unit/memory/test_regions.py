@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,8 +15,8 @@ from rollplex.memory.driver import EXPANDABLE
 from rollplex.memory.host import HostDriver
 from rollplex.memory.ledger import Holding, StateClass
 from rollplex.memory.pages import PagesExhaustedError
-from rollplex.memory.region import Export, PageManager, RegionError
-from tests.unit.memory.regions import MIB, Flag, fill
+from rollplex.memory.region import PageManager, RegionError
+from tests.unit.memory.regions import MIB, Flag, add_one_in_another_process, fill
 
 SNAPSHOT, PERMANENT, BOUNDARY = StateClass.SNAPSHOT, StateClass.PERMANENT, StateClass.BOUNDARY
 
@@ -210,40 +207,10 @@ def test_expandable_segments_are_found_under_both_names(name: str, monkeypatch: 
     PageManager(HostDriver())
 
 
-def _other_process(channel: Connection, where: str) -> None:
-    """Adopt a region that comes over a unix socket, add one to its bytes, and wait to be killed."""
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(where)
-        _, descriptors, _, _ = socket.recv_fds(link, 1, 8)
-    manager = PageManager(HostDriver())
-    region = manager.adopt("weights", [Export(fd, 2 * MIB) for fd in descriptors], SNAPSHOT)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    assert manager.ledger.total == 0  # the other's bytes
-    region.tensor((4 * MIB,), torch.uint8).add_(1)
-    channel.send("done")
-    channel.recv()
-
-
-def test_pages_are_shared_with_another_process_and_outlive_it(manager: PageManager, tmp_path: os.PathLike[str]) -> None:
+def test_pages_are_shared_with_another_process_and_outlive_it(manager: PageManager, tmp_path: Path) -> None:
     region = manager.region("weights", 4 * MIB, SNAPSHOT)
     region.map()
     fill(region, 5)
-    where = os.fspath(tmp_path) + "/link"
-    ours, theirs = multiprocessing.Pipe()
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(where)
-        server.listen()
-        child = multiprocessing.get_context("spawn").Process(target=_other_process, args=(theirs, where))
-        child.start()
-        link, _ = server.accept()
-        exports = region.export()
-        socket.send_fds(link, [b"x"], [export.descriptor for export in exports])
-        for export in exports:
-            os.close(export.descriptor)
-        link.close()
-    assert ours.recv() == "done"
-    child.kill()
-    child.join()
+    add_one_in_another_process(region, HostDriver, tmp_path)
     assert region.tensor((4 * MIB,), torch.uint8).unique().tolist() == [6]
     region.close()
