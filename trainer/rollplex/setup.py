@@ -48,10 +48,19 @@ def model_shape(spec: JobSpec) -> ModelShape:
 
 
 def _shape(field: str, folder: str) -> ModelShape:
+    _refuse_missing(field, Path(folder), "config.json")
     try:
         return shape_from_folder(folder)
     except ValueError as error:
         raise JobError.at(field, str(error)) from None
+
+
+def _refuse_missing(field: str, folder: Path, pattern: str) -> None:
+    """Model and reference are read by the same functions, which cannot know the field that names the folder."""
+    if not any(folder.glob(pattern)):
+        raise JobError.at(
+            field, f"{folder / pattern} is missing; {field.removeprefix('spec.')} must be a Hugging Face folder with it"
+        )
 
 
 def resolved(job: RollplexJob, shape: ModelShape) -> RollplexJob:
@@ -154,6 +163,7 @@ def assemble(spec: JobSpec, actor: Policy, reference: Policy | None) -> Models:
 
 
 def _load(spec: JobSpec, field: str, folder: str) -> Policy:
+    _refuse_missing(field, Path(folder), "*.safetensors")
     try:
         return load_policy(folder, precision(spec), recompute(spec), device())
     except ValueError as error:
@@ -174,7 +184,7 @@ def _replay(path: str) -> ReplayEngine:
     try:
         return ReplayEngine(read_rollouts(path))
     except ReplayError as error:
-        raise JobError.at("spec.rollout.replay", str(error)) from None
+        raise JobError.at("spec.rollout.replay", str(error).removeprefix("rollout.replay: ")) from None
 
 
 def _engine(spec: JobSpec, models: Models) -> RolloutEngine:

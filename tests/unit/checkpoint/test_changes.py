@@ -175,6 +175,15 @@ def test_fingerprint_of_a_model(tmp_path: Path) -> None:
     assert contents.of_folder(tmp_path) != first
 
 
+def test_a_config_that_was_only_written_otherwise_is_the_same_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 8, "rope": {"theta": 1e6, "kind": "x"}}')
+    first = contents.of_folder(tmp_path)
+    (tmp_path / "config.json").write_text('{\n  "rope": {"kind": "x", "theta": 1e6},\n  "hidden_size": 8\n}\n')
+    assert contents.of_folder(tmp_path) == first
+    (tmp_path / "config.json").write_text('{"hidden_size": 8, "rope": {"theta": 1e5, "kind": "x"}}')
+    assert contents.of_folder(tmp_path) != first
+
+
 def measured(*overrides: str, rows: tuple[Row, ...] = (Row("a", {"answer": 1}),)) -> str | None:
     job = job_from(with_overrides(JOB, ("evaluation={data: v.jsonl}", *overrides)))
     return contents.of_measurement(job.spec, rows)

@@ -87,10 +87,10 @@ def test_a_folder_is_read_file_by_file(tmp_path: Path) -> None:
             row(messages=[{"role": "user", "content": "<video>What?"}], videos=["a.mp4"]),
             "column 'videos' holds media, but no message has a part for it; put ",
         ),
-        (row(), "id '1' is given to 2 rows; ids must differ"),
+        (row(), "train.jsonl:2: id '1' is that of train.jsonl:1 too; ids must differ"),
         (
             row(id="2", messages=parts({"type": "video", "video": "no.mp4"})),
-            "row 2: media file .*no.mp4 does not exist",
+            "train.jsonl:2: row 2: media file .*no.mp4 does not exist",
         ),
     ],
 )
@@ -110,6 +110,17 @@ def test_many_faults_are_counted_rather_than_listed(tmp_path: Path) -> None:
     assert fault.message.endswith(
         "train.jsonl:1: column 'answer' is missing; the row has id, messages (and so have 39 more rows)"
     )
+
+
+def test_equal_ids_are_named_where_they_stand_also_in_two_files(tmp_path: Path) -> None:
+    write(tmp_path, row(id="a"), "", row(id="b"), name="1.jsonl")
+    write(tmp_path, row(id="c"), row(id="b"), row(id="a"), row(id="b"), name="2.jsonl")
+    with pytest.raises(JobError) as caught:
+        read_rows(tmp_path, WHERE)
+    assert [fault.message for fault in caught.value.faults] == [
+        f"{tmp_path / '2.jsonl'}:2: id 'b' is that of 1.jsonl:3 too; ids must differ (and so have 1 more rows)",
+        f"{tmp_path / '2.jsonl'}:3: id 'a' is that of 1.jsonl:1 too; ids must differ",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ def moody(response_text, answer, row):
                 pass
     if response_text == "raise":
         raise Odd("bad mood")
+    if response_text == "raise a page":
+        raise Odd("bad\\n\\n  mood\\r\\nof mine")
+    if response_text == "raise a known page":
+        raise ValueError("bad\\nmood")
     if response_text == "exit":
         sys.exit(0)
     if response_text == "crash":
@@ -89,6 +93,8 @@ def test_submit_takes_a_boolean_as_a_number(pool: RewardPool) -> None:
     [
         ("hang", "timeout", "no result within 1 s"),
         ("raise", "error", "Odd: bad mood"),
+        ("raise a page", "error", "Odd: bad mood of mine"),
+        ("raise a known page", "error", "ValueError: bad mood"),
         ("exit", "error", "SystemExit: 0"),
         ("crash", "error", "exit code 9"),
         ("nan", "error", "it returned nan"),
@@ -104,6 +110,7 @@ def test_a_failing_part_scores_zero_and_the_others_keep_their_values(
     assert got.parts == {"exact": 1.0, "length": len(text) / 2 + 1, "moody": 0.0}
     assert got.value == 1.0 + 2.0 * (len(text) / 2 + 1)
     assert detail in got.details["moody"]
+    assert "\n" not in got.details["moody"]
 
 
 def test_samples_of_a_step_submitted_off_the_main_thread_keep_their_own_scores(pool: RewardPool) -> None:

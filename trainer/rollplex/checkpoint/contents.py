@@ -52,10 +52,14 @@ def of_rows(rows: Iterable[DataRow]) -> str:
 
 
 def of_folder(folder: str | Path) -> str:
-    """Of a model's folder: a hash over its config and, for each weight file, its size, header and samples of it."""
+    """Of a model's folder: a hash over its config and, for each weight file, its size, header and samples of it.
+
+    The config counts as JSON: a program that wrote it anew, indented otherwise, has not changed the model.
+    """
     digest = hashlib.blake2b(digest_size=8)
     files = sorted(Path(folder).glob("*.safetensors"))
-    digest.update((Path(folder) / "config.json").read_bytes())
+    config = json.loads((Path(folder) / "config.json").read_text())
+    digest.update(json.dumps(config, sort_keys=True).encode())
     for file in files:
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())

@@ -63,16 +63,18 @@ def read_rows(path: str | Path, where: str, columns: Columns = PRESETS["rollplex
     """
     path = Path(path)
     rows: list[Row] = []
+    places: list[tuple[Path, int]] = []  # of each row: the file, and the line or row in it
     faults: list[tuple[str, str]] = []  # where in the files, what
     for file in dataset_files(path, where):
         for record in records(file, where):
             try:
                 rows.append(_row(record, columns))
+                places.append((file, record.number))
             except RowFaultError as fault:
-                faults.append((f"{file}:{record.number}: ", str(fault)))
+                faults.append((_at((file, record.number)), str(fault)))
                 if len(faults) == ENOUGH:
                     raise _error(faults, where) from None
-    if faults := faults or _equal_ids(rows) or _missing_files(rows):
+    if faults := faults or _equal_ids(rows, places) or _missing_files(rows, places):
         raise _error(faults, where)
     if not rows:
         raise JobError.at(where, f"{path} has no rows")
@@ -190,22 +192,30 @@ def _without_bytes(value: Any) -> Any:
     return None if isinstance(value, bytes) else value
 
 
-def _equal_ids(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    counts = Counter(row.id for row in rows)
+def _equal_ids(rows: Sequence[Row], places: Sequence[tuple[Path, int]]) -> list[tuple[str, str]]:
+    first: dict[str, tuple[Path, int]] = {}
+    faults = []
+    for row, place in zip(rows, places, strict=True):
+        before = first.setdefault(row.id, place)
+        if before is not place:
+            other = f"{before[0].name}:{before[1]}"
+            faults.append((_at(place), f"id {row.id!r} is that of {other} too; ids must differ"))
+    return faults
+
+
+def _missing_files(rows: Sequence[Row], places: Sequence[tuple[Path, int]]) -> list[tuple[str, str]]:
+    first: dict[str, int] = {}  # by path, the row
+    for index, row in enumerate(rows):
+        for file in row.media:
+            if file.cell is None:
+                first.setdefault(file.path, index)
+    with ThreadPoolExecutor(STAT_THREADS) as pool:
+        exist = pool.map(lambda path: Path(path).exists(), first)
+        missing = [path for path, exists in zip(first, exist, strict=True) if not exists]
     return [
-        ("", f"id {row_id!r} is given to {count} rows; ids must differ")
-        for row_id, count in counts.items()
-        if count > 1
+        (_at(places[first[path]]), f"row {rows[first[path]].id}: media file {path} does not exist") for path in missing
     ]
 
 
-def _missing_files(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    first_row: dict[str, str] = {}
-    for row in rows:
-        for file in row.media:
-            if file.cell is None:
-                first_row.setdefault(file.path, row.id)
-    with ThreadPoolExecutor(STAT_THREADS) as pool:
-        exist = pool.map(lambda path: Path(path).exists(), first_row)
-        missing = [path for path, exists in zip(first_row, exist, strict=True) if not exists]
-    return [("", f"row {first_row[path]}: media file {path} does not exist") for path in missing]
+def _at(place: tuple[Path, int]) -> str:
+    return f"{place[0]}:{place[1]}: "

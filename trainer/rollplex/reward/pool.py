@@ -92,7 +92,8 @@ class RewardPool:
                 try:
                     self._pool.submit(check, spec.python, timeout=_CHECK_SECONDS).result()
                 except Exception as error:  # noqa: BLE001 (whatever it is, it is the job's)
-                    faults.append(Fault(f"spec.reward.{index}.python", f"{spec.python}: {error}"))
+                    said = _one_line(f"{spec.python}: {error}")
+                    faults.append(Fault(f"spec.reward.{index}.python", said))
         if faults:
             raise JobError(faults)
 
@@ -172,7 +173,7 @@ class _Sample:
             elif self._problem is None:
                 self._problem = "timeout"
             ours = type(error).__module__.startswith("rollplex.")
-            self._details[name] = str(error) if ours else f"{type(error).__name__}: {error}"
+            self._details[name] = _one_line(str(error) if ours else f"{type(error).__name__}: {error}")
         self._add(name, 0.0)
 
     def _add(self, name: str, value: float) -> None:
@@ -185,6 +186,11 @@ class _Sample:
             total = sum(self._weights[part] * parts[part] for part in parts)
             with suppress(InvalidStateError):  # cancelled: the pool was closed meanwhile
                 self.future.set_result(Score(total, parts, self._problem, self._details))
+
+
+def _one_line(text: str) -> str:
+    """What an exception says, as a part of one line of a log: some say a whole page."""
+    return " ".join(text.split())
 
 
 def _names(specs: Sequence[RewardPart]) -> list[str]:
