@@ -130,9 +130,16 @@ class Proxy:
         """Count from 1 again, and let everything through."""
         self.rule, self._hook, self._count = None, None, 0
 
-    def fail_kth(self, k: int, fault: Fault) -> None:
-        """Fail the k-th counted request, 1 being the first."""
-        self.rule = lambda request: fault if not request.is_lease and self._count == k else None
+    def fail_kth(self, k: int, fault: Fault, call: Callable[[], None] = lambda: None) -> None:
+        """Fail the k-th counted request, 1 being the first, and ``call`` from the proxy's thread then."""
+
+        def rule(request: Request) -> Fault | None:
+            if request.is_lease or self._count != k:
+                return None
+            call()
+            return fault
+
+        self.rule = rule
 
     def after(self, k: int, call: Callable[[], None]) -> None:
         """Call when the k-th counted request was done by the server."""
@@ -202,13 +209,14 @@ class Proxy:
             kept = {
                 key: value for key, value in got.headers.items() if key.lower() not in HOP_BY_HOP - {"content-encoding"}
             }
-            if request.is_watch and got.status == 200:
-                return await self._stream(incoming, got, kept)
-            content = await got.read()
+            opens = request.is_watch and got.status == 200
+            content = b"" if opens else await got.read()
             if self._hook is not None and not request.is_lease and number == self._hook[0]:
                 self._hook[1]()
             if fault is Fault.REPLY_LOST:
                 return _cut(transport)
+            if opens:
+                return await self._stream(incoming, got, kept)
             return web.Response(status=got.status, body=content, headers=kept)
 
     async def _stream(

@@ -10,7 +10,7 @@ from rollplex_operator import names
 from tests.cluster.client import Client, Kubectl, Object
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, Fate, Pod
-from tests.cluster.history import History, assert_invariants
+from tests.cluster.history import History, assert_invariants, work_of
 from tests.cluster.jobs import condition, in_phase, make_job
 from tests.cluster.operator_process import Operator
 from tests.cluster.processes import wait_for
@@ -141,13 +141,10 @@ class Situation:
         ]
 
     def writes(self) -> list[dict[str, Any]]:
-        """What the operators of this situation wrote, but for leases."""
-        return [
-            write
-            for user in {operator.user for operator in self.operators}
-            for write in self.plane.writes(user)
-            if write["objectRef"]["resource"] != "leases"
-        ]
+        """What its operators wrote in this namespace, but for leases."""
+        users = {operator.user for operator in self.operators}
+        written = [write for user in users for write in work_of(self.plane, user)]
+        return [write for write in written if write["objectRef"].get("namespace") == self.namespace]
 
     def check(self, idle: float = 1.0) -> None:
         """What must hold after every situation; the operators still run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -24,9 +25,19 @@ def spans(situation: Situation, operators: list[Operator]) -> list[str]:
     return [user for user, _ in itertools.groupby(user for _, user in writes)]
 
 
+def lease_writes(situation: Situation, operator: Operator) -> list[datetime]:
+    """When the API server took an operator's writes of the lease, by its own clock."""
+    return [
+        datetime.fromisoformat(write["requestReceivedTimestamp"])
+        for write in situation.plane.writes(operator.user)
+        if write["objectRef"]["resource"] == "leases" and write["responseStatus"]["code"] < 300
+    ]
+
+
 def test_case_23_the_operator_is_gone_and_the_namespace_is_deleted(bare: Situation) -> None:
     operator = bare.start_operator()
-    bare.start(runPolicy={"disruptionBudget": True})
+    # the namespace controller looks again after half the grace of the pods that it met
+    bare.start(runPolicy={"disruptionBudget": True, "terminationGraceSeconds": 2})
     operator.program.stop()
     bare.plane.client().delete("namespaces", bare.namespace)
     bare.wait_for("the namespace is gone", lambda: bare.plane.client().find("namespaces", bare.namespace) is None, 40)
@@ -34,19 +45,23 @@ def test_case_23_the_operator_is_gone_and_the_namespace_is_deleted(bare: Situati
 
 def test_case_24_a_rolling_update_has_one_writer_at_a_time(bare: Situation) -> None:
     first = bare.start_operator(leader_elect=True)
-    for number in range(4):
-        bare.create(f"job-{number}", runPolicy={"restart": "newPods"})
+    jobs = [f"job-{number}" for number in range(4)]
+    for job in jobs:
+        bare.create(job, runPolicy={"restart": "newPods"})
     second = bare.start_operator(leader_elect=True)
-    bare.wait("job-3", "Running")
-    for number in range(4):
-        bare.kubelet.end(bare.namespace, f"job-{number}-0", 1)
+    for job in jobs:  # all of them: a pod that ends before all were created costs fewer pods
+        bare.wait(job, "Running")
+    for job in jobs:
+        bare.kubelet.end(bare.namespace, f"{job}-0", 1)
     assert first.program.stop() == 0
-    for number in range(4):
-        # the lease was given back, so nobody waits for its end
-        bare.wait(f"job-{number}", lambda job: job["status"].get("attempt") == 1, "Running", timeout=10)
-        assert bare.status(f"job-{number}")["restarts"] == 1
-        assert bare.made(f"job-{number}") == 4
+    for job in jobs:
+        bare.wait(job, lambda seen: seen["status"].get("attempt") == 1, "Running")
+        assert bare.status(job)["restarts"] == 1
+        assert bare.made(job) == 4
     assert spans(bare, [first, second]) == [first.user, second.user]
+    # the lease was given back, so nobody waited for its end, 15 s after the last renewal
+    waited = lease_writes(bare, second)[0] - lease_writes(bare, first)[-1]
+    assert timedelta(0) < waited < timedelta(seconds=10)
     bare.check()
 
 
