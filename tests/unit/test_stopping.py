@@ -15,7 +15,7 @@ from rollplex.stopping import StepDropped, Stop
 def say(line):
     print(line, flush=True)
 
-stop = Stop(say)
+stop = Stop(say, release=lambda: say("released"))
 before = signal.getsignal(signal.SIGTERM)
 with stop.listening():
     try:
@@ -25,8 +25,8 @@ with stop.listening():
             stop.check()
     except StepDropped:
         say("dropped")
-    except KeyboardInterrupt:
-        sys.exit(99)
+    except KeyboardInterrupt:  # closing an engine takes longer than a person waits
+        time.sleep(60)
 assert signal.getsignal(signal.SIGTERM) is before
 sys.exit(stop.exit_code)
 """
@@ -37,7 +37,7 @@ INTERRUPT, TERMINATE = "Ctrl-C: finishing the step", "SIGTERM: saving the last f
     ("signals", "lines", "code"),
     [
         ([signal.SIGTERM], [TERMINATE, "dropped"], 143),
-        ([signal.SIGINT, signal.SIGINT], [INTERRUPT], 99),
+        ([signal.SIGINT, signal.SIGINT], [INTERRUPT, "released"], 130),
         ([signal.SIGINT, signal.SIGTERM], [INTERRUPT, TERMINATE, "dropped"], 143),
     ],
     ids=["SIGTERM", "Ctrl-C twice", "Ctrl-C, then SIGTERM"],

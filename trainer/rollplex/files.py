@@ -5,13 +5,17 @@ Every step is one call of :mod:`os`, so that a test can end the process between 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 _CHUNK = 4 << 20  # bytes hashed and written at once
+_PROBE_BYTES = 1 << 16
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +73,40 @@ def remove_folder(path: Path) -> None:
     for file in sorted(os.listdir(path)):
         os.unlink(path / file)
     os.rmdir(path)
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise OSError where nothing can be written into a folder, which may be missing.
+
+    Tried rather than asked: permissions say nothing of a disk that is full or read-only. The small file goes again, and
+    so do the folders that had to be made for it.
+    """
+    missing: list[Path] = []
+    at = folder
+    while not at.exists():
+        missing.append(at)
+        at = at.parent
+    made: list[Path] = []
+    try:
+        for path in reversed(missing):
+            os.mkdir(path)
+            made.append(path)
+        probe = folder / f".probe-{os.getpid()}"
+        try:
+            write_file(probe, [bytes(_PROBE_BYTES)])
+        finally:
+            probe.unlink(missing_ok=True)
+    finally:
+        for path in reversed(made):
+            os.rmdir(path)
+
+
+def reason(error: OSError, folder: Path, needed: int | None = None) -> str:
+    """Why a folder cannot be written, in words; where there is no room, the bytes that are free and ``needed``."""
+    said = error.strerror or str(error)
+    if error.errno not in _NO_ROOM:
+        return said
+    while not folder.exists():
+        folder = folder.parent
+    free = f"{shutil.disk_usage(folder).free:,} bytes are free"
+    return f"{said}; {free}" if needed is None else f"{said}; {needed:,} bytes are needed, {free}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,6 +21,7 @@ from rollplex.data.columns import columns_of
 from rollplex.data.dataset import Row, read_rows
 from rollplex.data.loader import Loader
 from rollplex.data.reader import Reader
+from rollplex.evaluation import is_due
 from rollplex.resume import accept, head_of, load_random_state, load_tensors, state_tensors
 from rollplex.reward.pool import RewardPool
 from rollplex.rollout.protocol import Rollout, Sampling
@@ -65,7 +66,7 @@ class Input:
 
     @property
     def finished(self) -> bool:
-        return self.start.step >= self.job.spec.training.steps
+        return self.start.step >= self.job.spec.training.steps and not self.start.unevaluated
 
 
 def read_input(job: RollplexJob, place: Place, found: Checkpoint | None, progress: Progress) -> Input:
@@ -84,6 +85,8 @@ def read_input(job: RollplexJob, place: Place, found: Checkpoint | None, progres
         head = head_of(job, rows)
         measured = contents.of_measurement(job.spec, held_out)
     start = accept(found, head, progress.say) if found else Committed()
+    if start.unevaluated and not (evaluation and is_due(evaluation, start.step, job.spec.training.steps)):
+        start = replace(start, unevaluated=False)  # the job no longer asks for it
     return Input(job, rows, held_out, place, found, start, head, measured)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,32 @@ from rollplex.checkpoint.changes import harmless_changes
 from rollplex.checkpoint.place import Place
 from rollplex.checkpoint.saver import Committed
 from rollplex.checkpoint.store import Checkpoint, CheckpointStore
+from rollplex.files import reason
+from rollplex.files import refuse_unwritable as refuse_unwritable_folder
 from rollplex.memory.optimizer import SavedOptimizer
 from rollplex.step.runner import Models
 from rollplex.telemetry.run import refuse_running
 
 Say = Callable[[str], object]
+
+
+def refuse_unwritable(place: Place) -> None:
+    """Raise JobError where run or checkpoints cannot be written: an engine takes minutes to start, a disk none."""
+    for folder in (place.run, place.checkpoints):
+        try:
+            refuse_unwritable_folder(folder)
+        except OSError as error:
+            raise JobError.at(
+                "spec.checkpoint.path",
+                f"{folder} cannot be written: {reason(error, folder)}; make room there or make it writable, or let "
+                "checkpoint.path name another folder (without it a run is runs/NAME where the command is started)",
+            ) from None
+
+
+def finished_line(place: Place, step: int, last: int) -> str:
+    """What a run says that has nothing left to do: ``last`` is the target now, ``step`` where it stands."""
+    reached = f"step {step} of {last} is reached" if step == last else f"it is at step {step}, training.steps is {last}"
+    return f"{place.run}: finished, {reached}; a larger training.steps goes on, --fresh starts anew"
 
 
 def find_checkpoint(place: Place, fresh: bool, say: Say) -> Checkpoint | None:
@@ -70,7 +92,9 @@ def accept(found: Checkpoint, head: dict[str, Any], say: Say) -> Committed:
     say(f"going on after step {found.step} (saved {found.written})")
     for change in harmless:
         say(f"  changed since then: {change}")
-    return Committed(**{name: state[name] for name in Committed.__dataclass_fields__ if name in state})
+    start = Committed(**{name: state[name] for name in Committed.__dataclass_fields__ if name in state})
+    # an evaluation that was made up for is noted in the manifest alone: the state's hash is in there
+    return start if found.score is None else replace(start, unevaluated=False, score=found.score)
 
 
 def state_tensors(models: Models) -> dict[str, torch.Tensor]:

@@ -1,12 +1,15 @@
 """Ctrl-C and SIGTERM while steps run.
 
-Ctrl-C lets the step in flight finish; a second one ends the process at once, as Python does it. SIGTERM (a pod that is
-evicted) drops the step in flight, unless its update has begun: that works in place and cannot be taken back. Either
-way the run saves before it ends. The handlers only set flags; the trainer looks at them where it is safe to stop.
+Ctrl-C lets the step in flight finish; a second one ends the process at once, as kill -9 would: what closing an engine,
+workers and pictures takes is seconds that nobody wants to wait for, and the last checkpoint counts either way. SIGTERM
+(a pod that is evicted) drops the step in flight, unless its update has begun: that works in place and cannot be taken
+back. After one signal the run saves before it ends. The handlers only set flags; the trainer looks at them where it is
+safe to stop.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,10 +22,18 @@ class StepDropped(Exception):  # noqa: N818 (not an error)
 
 
 class Stop:
-    """What the run was told. ``say`` gets a line when a signal arrives."""
+    """What the run was told.
 
-    def __init__(self, say: Callable[[str], object] = lambda line: None) -> None:
+    Args:
+        say: gets a line when a signal arrives.
+        release: called right before a second Ctrl-C ends the process; must not wait for anything.
+    """
+
+    def __init__(
+        self, say: Callable[[str], object] = lambda line: None, release: Callable[[], object] = lambda: None
+    ) -> None:
         self._say = say
+        self._release = release
         self._interrupted = False
         self._terminated = False
 
@@ -55,7 +66,8 @@ class Stop:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._interrupted:
-            raise KeyboardInterrupt
+            self._release()
+            os._exit(130)
         self._interrupted = True
         self._tell("Ctrl-C: finishing the step, then saving; again to stop at once")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rollplex.api.errors import RunInterrupted, RunStopped, StepFailed
@@ -10,8 +13,9 @@ from rollplex.checkpoint.place import Place
 from rollplex.checkpoint.saver import Committed, SaveError
 from rollplex.data.loader import PromptBatch
 from rollplex.evaluation import evaluate, is_due
+from rollplex.files import reason
 from rollplex.parts import Trainer, open_trainer, read_input
-from rollplex.resume import find_checkpoint
+from rollplex.resume import find_checkpoint, finished_line, refuse_unwritable
 from rollplex.reward.pool import RewardError
 from rollplex.rollout.protocol import SampleError
 from rollplex.rollout.replay import Judged, ReplayError, save_rollouts
@@ -33,23 +37,21 @@ def train(job: RollplexJob, name: str | None = None, fresh: bool = False) -> Non
         fresh: start anew; an earlier run is moved aside.
 
     Raises:
-        JobError: something that the job points at cannot be used, or it has changed since the checkpoint; found before
-            an engine starts.
+        JobError: something that the job points at cannot be used or has changed since the checkpoint, or the run's
+            folder cannot be written; found before an engine starts.
         RunStopped: parity is broken, or too many updates in a row were not finite.
         RunInterrupted: by a signal, after saving.
-        StepFailed: a step could not be finished, or a checkpoint not be saved.
+        StepFailed: a step could not be finished, or the disk took no more.
     """
     place = Place.of_job(job.spec, name or job.metadata.name)
     with Progress(job.spec.training.steps) as progress:
+        refuse_unwritable(place)
         found = find_checkpoint(place, fresh, progress.say)
         given = read_input(job, place, found, progress)
         if given.finished:
-            progress.say(
-                f"{place.run}: finished, step {given.start.step} of {job.spec.training.steps} is reached; "
-                "a larger training.steps goes on, --fresh starts anew"
-            )
+            progress.say(finished_line(place, given.start.step, job.spec.training.steps))
             return
-        stop = Stop(progress.say)
+        stop = Stop(progress.say, progress.release)
         with open_trainer(given, stop, progress) as trainer, stop.listening():
             run(trainer, progress)
         progress.say(f"{place.run}: metrics.jsonl, lanes.png, trace.json, checkpoints in {place.checkpoints}")
@@ -60,6 +62,8 @@ def run(trainer: Trainer, progress: Progress) -> None:
     yardstick, last = Yardstick(), trainer.spec.training.steps
     try:
         trainer.rollout.publish()
+        if trainer.at.unevaluated:
+            _make_up_for_evaluation(trainer, progress)
         while trainer.at.step < last and trainer.stop.exit_code is None:
             _step(trainer, yardstick, progress)
     except StepDropped:
@@ -71,17 +75,20 @@ def run(trainer: Trainer, progress: Progress) -> None:
             progress.say(str(unsaved))
         raise
     _save(trainer)
-    if trainer.at.step < last:
+    if trainer.at.step < last or trainer.at.unevaluated:
         code = trainer.stop.exit_code
         assert code is not None
-        raise RunInterrupted(code, f"saved after step {trainer.at.step} of {last}; the same command goes on from there")
+        with_it = ", with its evaluation" if trainer.at.unevaluated else ""
+        raise RunInterrupted(
+            code, f"saved after step {trainer.at.step} of {last}; the same command goes on from there{with_it}"
+        )
 
 
 def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
     step = trainer.at.step + 1
     # a process's first step runs phase by phase: it measures what work costs alone, and proves parity before anything
     # else. The mathematics is the same under every schedule, so a resumed run is the same as one that went on.
-    first = trainer.at is trainer.start
+    first = trainer.at.step == trainer.start.step
     try:
         batch = trainer.loader.batch(step)
         result = trainer.runner.run(
@@ -92,15 +99,34 @@ def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
     yardstick.observe(result.timeline)
     for line in problem_lines(step, result.prompts, result.scores):
         progress.say(line)
-    _keep_rollouts(trainer.folder.rollouts, result)
     metrics = step_metrics(result, yardstick)
     metrics |= trainer.loader.metrics()
     metrics["rollout/stalled"] = trainer.rollout.stalled
     try:
+        _keep_rollouts(trainer, trainer.folder.rollouts, result)
+        if result.updated.nonfinite:
+            _keep_rollouts(trainer, trainer.folder.nonfinite, result)
         metrics |= _evaluate(trainer, step)
-    finally:  # whatever becomes of the evaluation, the weights are those after this step
+    finally:  # whatever becomes of these, the weights are those after this step
         _commit(trainer, batch, result, metrics, progress)
     _refuse_nonfinite(trainer)
+
+
+def _make_up_for_evaluation(trainer: Trainer, progress: Progress) -> None:
+    """Evaluate the step after which the run goes on: a signal or a fault came before its scores were there.
+
+    Weights and seeds are the same, so they are what they would have been; the step's row gets them.
+    """
+    at = trainer.at
+    found = _evaluate(trainer, at.step)
+    progress.say(f"evaluation after step {at.step}, which was cut short: reward {found['eval/reward/mean']:.3f}")
+    with _recording(trainer):
+        trainer.folder.complete_step(at.step, found)
+    trainer.at = replace(at, unevaluated=False, score=_score(found))
+    try:
+        trainer.saver.rate(trainer.at)
+    except SaveError as error:
+        raise StepFailed(str(error)) from error
 
 
 def _evaluate(trainer: Trainer, step: int) -> Metrics:
@@ -119,10 +145,9 @@ def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: M
     nonfinite = trainer.at.nonfinite_in_a_row
     if result.updated.nonfinite:
         nonfinite += 1
-        _keep_rollouts(trainer.folder.nonfinite, result)
     elif not result.updated.skipped:
         nonfinite = 0
-    score = metrics.get("eval/reward/mean")
+    score, evaluation, steps = _score(metrics), trainer.spec.evaluation, trainer.spec.training.steps
     trainer.at = Committed(
         step=result.step,
         position=batch.position,
@@ -130,7 +155,8 @@ def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: M
         skipped_ids=sorted(trainer.loader.skipped_ids),
         weights_version=result.weights_version,
         nonfinite_in_a_row=nonfinite,
-        score=None if score is None else float(score),
+        score=score,
+        unevaluated=score is None and evaluation is not None and is_due(evaluation, result.step, steps),
     )
     due = trainer.saver.due(trainer.at)
     try:
@@ -139,9 +165,11 @@ def _commit(trainer: Trainer, batch: PromptBatch, result: StepResult, metrics: M
     except SaveError as error:
         raise StepFailed(str(error)) from error
     finally:
-        progress.step(trainer.folder.write_step(metrics, result.timeline))
+        with _recording(trainer):
+            progress.step(trainer.folder.write_step(metrics, result.timeline))
     if due:
-        trainer.folder.sync()
+        with _recording(trainer):
+            trainer.folder.sync()
         trainer.saver.start()
 
 
@@ -156,14 +184,33 @@ def _refuse_nonfinite(trainer: Trainer) -> None:
 
 
 def _save(trainer: Trainer) -> None:
-    try:
+    with _recording(trainer):
         trainer.folder.sync()
+    try:
         trainer.saver.save(trainer.at)
     except SaveError as error:
         raise StepFailed(str(error)) from error
 
 
-def _keep_rollouts(folder: Path, result: StepResult) -> None:
+def _score(metrics: Metrics) -> float | None:
+    score = metrics.get("eval/reward/mean")
+    return None if score is None else float(score)
+
+
+@contextmanager
+def _recording(trainer: Trainer) -> Iterator[None]:
+    """A run folder that takes no more ends the run as a failed step does."""
+    try:
+        yield
+    except OSError as error:
+        folder = trainer.folder.path
+        raise StepFailed(
+            f"after step {trainer.at.step}: the run folder {folder} cannot be written: {reason(error, folder)}; "
+            "the same command goes on from the last checkpoint once it can"
+        ) from error
+
+
+def _keep_rollouts(trainer: Trainer, folder: Path, result: StepResult) -> None:
     judged = {
         (group, sample): Judged(
             score.value if score.parts else None, score.parts, float(result.advantages[group][sample])
@@ -171,4 +218,5 @@ def _keep_rollouts(folder: Path, result: StepResult) -> None:
         for (group, sample), score in result.scores.items()
         if group in result.advantages
     }
-    save_rollouts(folder, result.step, result.prompts, result.responses.values(), judged)
+    with _recording(trainer):
+        save_rollouts(folder, result.step, result.prompts, result.responses.values(), judged)

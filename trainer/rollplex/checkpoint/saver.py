@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from rollplex.api.output import CheckpointSpec
-from rollplex.checkpoint.store import CheckpointStore
+from rollplex.checkpoint.store import CheckpointStore, DamagedError
+from rollplex.files import reason
 from rollplex.weights.shards import Entry
 
 
@@ -30,6 +31,7 @@ class Committed:
     weights_version: int = 0  # that the step read
     nonfinite_in_a_row: int = 0  # updates skipped up to this step for a loss or gradient that was not finite
     score: float | None = None  # held-out reward after the step, where it was measured
+    unevaluated: bool = False  # the step's evaluation was cut short: whoever goes on makes it first
 
     def as_state(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +66,7 @@ class Saver:
         self._measured = measured
         self._thread: Thread | None = None
         self._error: Exception | None = None
+        self._bytes = 0  # of the save in progress
         self._copied: tuple[Committed, dict[str, torch.Tensor]] | None = None
         steps = store.steps()
         self._newest = steps[-1] if steps else 0
@@ -106,9 +109,30 @@ class Saver:
             self._thread = None
         if self._error is not None:
             error, self._error = self._error, None
+            folder = self._store.folder
+            why = reason(error, folder, self._bytes) if isinstance(error, OSError) else str(error)
+            kept = self._store.steps()
+            before = f"the one of step {kept[-1]} is whole" if kept else "there is none before it"
             raise SaveError(
-                f"the checkpoint of step {self._newest} could not be written to {self._store.folder}: {error}"
+                f"the checkpoint of step {self._newest} could not be written to {folder}: {why}; {before}. Make room: "
+                "the same command goes on from there"
             ) from error
+
+    def rate(self, at: Committed) -> None:
+        """Note the score of the step that was saved last, whose evaluation has been made up for.
+
+        Raises:
+            SaveError: its manifest could not be written.
+        """
+        assert at.score is not None, "there is something to note"
+        self.wait()
+        try:
+            self._store.rate(at.step, at.score, self._measured)
+        except (OSError, DamagedError) as error:
+            raise SaveError(
+                f"the score of step {at.step} could not be noted in {self._store.folder}: {error}"
+            ) from error
+        self._best = at.score if self._best is None else max(self._best, at.score)
 
     def save(self, at: Committed) -> None:
         """Save now and wait for it, unless this step is saved already or nothing has happened yet."""
@@ -121,6 +145,7 @@ class Saver:
     def _write(self, at: Committed, tensors: dict[str, torch.Tensor]) -> None:
         try:
             entries = {name: Entry.of(tensor) for name, tensor in tensors.items()}
+            self._bytes = sum(entry.bytes for entry in entries.values())
             measured = None if at.score is None else self._measured
             self._store.write(at.step, entries, {**self._head, **at.as_state()}, at.score, measured=measured)
             self._store.prune(self._spec.keep_last, self._spec.keep_best)

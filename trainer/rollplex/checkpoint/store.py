@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,12 @@ class Checkpoint:
     score: float | None
     measured: str | None
     files: tuple[FileRecord, ...]
+
+    def manifest(self) -> dict[str, Any]:
+        """What manifest.json says."""
+        files = [asdict(file) for file in self.files]
+        about = {"format": FORMAT, "step": self.step, "written": self.written}
+        return {**about, "score": self.score, "measured": self.measured, "files": files}
 
     def verify(self) -> None:
         """Read every file and compare it with the manifest; raises DamagedError that names the first bad one."""
@@ -126,7 +132,10 @@ class CheckpointStore:
         self, step: int, tensors: Mapping[str, Entry], state: Mapping[str, Any], score: float | None = None,
         shard_bytes: int = SHARD_BYTES, *, measured: str | None = None,
     ) -> Checkpoint:  # fmt: skip
-        """Save a checkpoint and publish it. Raises OSError; FileExistsError where the step has one already."""
+        """Save a checkpoint and publish it, or leave nothing of it.
+
+        Raises OSError; FileExistsError where the step has one already.
+        """
         if self.path(step).exists():
             raise FileExistsError(f"{self.path(step)} is there already")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -134,6 +143,20 @@ class CheckpointStore:
         if aside.exists():
             remove_folder(aside)
         os.mkdir(aside)
+        try:
+            found = self._fill(aside, step, tensors, state, score, shard_bytes, measured)
+        except OSError:
+            with suppress(OSError):  # on a full disk its part would take the room that the next save needs
+                remove_folder(aside)
+            raise
+        rename_durably(aside, found.path)
+        return found
+
+    def _fill(
+        self, aside: Path, step: int, tensors: Mapping[str, Entry], state: Mapping[str, Any], score: float | None,
+        shard_bytes: int, measured: str | None,
+    ) -> Checkpoint:  # fmt: skip
+        """Write every file of a checkpoint, the manifest last."""
         shards = plan_shards(tensors, shard_bytes)
         files = [
             write_shard(aside / shard_name(STEM, number, len(shards)), {name: tensors[name] for name in names})
@@ -141,11 +164,18 @@ class CheckpointStore:
         ]
         files.append(write_file(aside / STATE, [_json(state)]))
         written = datetime.now(UTC).isoformat(timespec="seconds")
-        manifest = {"format": FORMAT, "step": step, "written": written, "score": score, "measured": measured}
-        write_file(aside / MANIFEST, [_json({**manifest, "files": [asdict(file) for file in files]})])
+        found = Checkpoint(self.path(step), step, written, score, measured, tuple(files))
+        write_file(aside / MANIFEST, [_json(found.manifest())])
         sync_folder(aside)
-        rename_durably(aside, self.path(step))
-        return Checkpoint(self.path(step), step, written, score, measured, tuple(files))
+        return found
+
+    def rate(self, step: int, score: float, measured: str | None) -> None:
+        """Note the held-out reward of a checkpoint that was saved without one. Raises OSError, DamagedError."""
+        rated = replace(self.read(step), score=score, measured=measured)
+        aside = rated.path / f".writing-{MANIFEST}"
+        aside.unlink(missing_ok=True)
+        write_file(aside, [_json(rated.manifest())])
+        rename_durably(aside, rated.path / MANIFEST)
 
     def remove(self, step: int) -> None:
         """Take a checkpoint away: at once for every reader, then file by file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,6 +59,11 @@ class Progress:
     ) -> None:
         if self._live:
             self._live.stop()
+
+    def release(self) -> None:
+        """Give the terminal back where the process ends within a signal handler: shows the cursor, takes no lock."""
+        if self._live:
+            os.write(self._console.file.fileno(), b"\x1b[?25h\n")
 
     def say(self, line: str) -> None:
         """One line that stays: what a user should know (a folder moved aside, a sample skipped)."""

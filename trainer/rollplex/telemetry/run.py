@@ -15,6 +15,7 @@ checkpoints/    the run's state (rollplex.checkpoint), unless the job puts it el
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ from rollplex.telemetry.keys import Value, row
 from rollplex.telemetry.lanes import draw_lanes
 from rollplex.telemetry.trace import chrome_trace
 from rollplex.telemetry.tracker import JsonlTracker, TensorBoardTracker, Tracker, WandbTracker
+
+log = logging.getLogger(__name__)
 
 TRACE_STEPS = 3
 TRACE_EVERY_STEPS = 10
@@ -136,17 +139,31 @@ class RunFolder:
             self._write_trace()
         return values
 
+    def complete_step(self, step: int, metrics: Mapping[str, SupportsFloat | str | None]) -> None:
+        """Add to the row of the last step what was measured after it was written.
+
+        Raises:
+            ValueError: an undocumented name.
+        """
+        values = row({"step": step, **metrics})
+        for tracker in self._trackers:
+            tracker.complete(step, values)
+
     def close(self) -> None:
-        """Write the trace and the picture of what ran last, and close every file."""
-        try:
-            if self._recent:
-                self._write_trace()
-                draw_lanes(self._recent[-1], self._last, self.path / "lanes.png")
-        finally:
-            for tracker in self._trackers:
-                tracker.close()
-            self._timelines.close()
-            self._lock.close()
+        """Write the trace and the picture of what ran last, and close every file.
+
+        A disk that takes no more costs a warning: what counts was on it before, or somebody has said so.
+        """
+        pictures = [self._write_trace, self._draw] if self._recent else []
+        closing = [tracker.close for tracker in self._trackers]
+        for act in (*pictures, *closing, self._timelines.close, self._lock.close):
+            try:
+                act()
+            except OSError as error:
+                log.warning("%s: not all could be written at the end: %s", self.path, error.strerror or error)
+
+    def _draw(self) -> None:
+        draw_lanes(self._recent[-1], self._last, self.path / "lanes.png")
 
     def __enter__(self) -> Self:
         return self

@@ -16,9 +16,14 @@ from rollplex.telemetry.keys import Value, finite_or_none
 
 
 class Tracker(Protocol):
-    """Takes one row a step; ``metrics`` are in the order of the documented table."""
+    """Takes one row a step; ``metrics`` are in the order of the documented table.
+
+    ``complete`` adds to the last row what was measured later; ``metrics`` hold the step and that alone.
+    """
 
     def write(self, step: int, metrics: Mapping[str, Value]) -> None: ...
+
+    def complete(self, step: int, metrics: Mapping[str, Value]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -27,14 +32,30 @@ class JsonlTracker:
     """One JSON object a line, on disk before ``write`` returns control (line-buffered); non-finite values are null."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("a", buffering=1)
 
     def write(self, step: int, metrics: Mapping[str, Value]) -> None:
-        row = {name: finite_or_none(value) for name, value in metrics.items()}
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        self._file.write(_line(metrics))
+
+    def complete(self, step: int, metrics: Mapping[str, Value]) -> None:
+        """The file is replaced as a whole: killed at any moment, it is the old one or the new one."""
+        part = self._path.with_name(f"{self._path.name}.part")
+        with self._path.open() as lines, part.open("w") as kept:
+            for line in lines:
+                known = json.loads(line)
+                kept.write(_line(known | metrics) if known["step"] == step else line)
+        self._file.close()
+        os.replace(part, self._path)
+        self._file = self._path.open("a", buffering=1)
 
     def close(self) -> None:
         self._file.close()
+
+
+def _line(metrics: Mapping[str, Value | None]) -> str:
+    plain = {name: None if value is None else finite_or_none(value) for name, value in metrics.items()}
+    return json.dumps(plain, allow_nan=False) + "\n"
 
 
 class TensorBoardTracker:
@@ -53,6 +74,9 @@ class TensorBoardTracker:
         for name, value in metrics.items():
             if name != "step" and not isinstance(value, str):
                 self._writer.add_scalar(name, value, step)
+
+    def complete(self, step: int, metrics: Mapping[str, Value]) -> None:
+        self.write(step, metrics)
 
     def close(self) -> None:
         self._writer.close()
@@ -103,6 +127,9 @@ class WandbTracker:
 
     def write(self, step: int, metrics: Mapping[str, Value]) -> None:
         self._run.log({**metrics, "step": step})
+
+    def complete(self, step: int, metrics: Mapping[str, Value]) -> None:
+        self.write(step, metrics)
 
     def close(self) -> None:
         self._run.finish()
