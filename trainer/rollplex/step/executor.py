@@ -89,7 +89,7 @@ class Executor:
         Raises whatever a lane or a reward raised, once the decode lane has come to rest.
         """
         with self._changed:
-            for item in [item for item in self._progress.ready if item.kind is Kind.DECODE]:
+            for item in list(self._progress.ready_of(Kind.DECODE)):
                 self._progress.start(item)
         self._decode.start()
         try:
@@ -133,7 +133,7 @@ class Executor:
                     return None
                 if not self._progress.all_complete(Kind.UPDATE):  # it works in place: there is no way back from it
                     self._check()
-                items = sorted(item for item in self._progress.ready if item.kind is Kind.ADVANTAGE)
+                items = sorted(self._progress.ready_of(Kind.ADVANTAGE))
                 items = items or self._schedule.next_pass(self._progress, self._compute.cost)
                 if items:
                     for item in items:

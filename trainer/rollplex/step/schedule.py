@@ -65,35 +65,40 @@ class Schedule:
             return progress.all_complete(Kind.ADVANTAGE, Kind.REF_SUFFIX)
         return True
 
-    def priority(self, item: Item) -> tuple[int, str, int, str]:
-        """Smaller goes first: backwards, which free memory; then prefixes, as far as ``run_ahead`` lets them; suffixes.
-
-        Prefixes wait for nobody, and suffixes that were kept waiting for them share larger packs. Then kind by kind in
-        unit order; as plain values, since thousands of items may be compared for every pass.
-        """
-        return (_rank(item.kind), item.kind.value, item.index, item.media)
-
     def next_pass(self, progress: Progress, cost: Callable[[Item], int]) -> list[Item]:
-        """The item to start now, with further suffixes of its kind up to ``pack_tokens``; empty: nothing may start."""
-        ready = sorted((item for item in progress.ready if item.kind in COMPUTE), key=self.priority)
-        able = (item for item in ready if self.may_start(item, progress))
-        first = next(able, None)
-        if first is None:
-            return []
-        chosen = [first]
-        if first.kind in SUFFIXES and not self.deterministic:
-            room = self.pack_tokens - cost(first)
-            for item in able:
-                if item.kind is not first.kind or cost(item) > room:
+        """The item to start now, with further suffixes of its kind up to ``pack_tokens``; empty: nothing may start.
+
+        Backwards go first, since they free memory; then prefixes, as far as ``run_ahead`` lets them: they wait for
+        nobody, and suffixes that were kept waiting for them share larger packs. Kind by kind, in unit order.
+        """
+        for kind in _BY_PRIORITY:
+            able = [item for item in progress.ready_of(kind) if self.may_start(item, progress)]
+            if not able:
+                continue
+            if kind not in SUFFIXES or self.deterministic:
+                return [min(able, key=_in_turn)]
+            chosen: list[Item] = []
+            room = self.pack_tokens
+            for item in sorted(able, key=_in_turn):
+                room -= cost(item)
+                if chosen and room < 0:
                     break
                 chosen.append(item)
-                room -= cost(item)
-        return chosen
+            return chosen
+        return []
 
 
-def _rank(kind: Kind) -> int:
+def _in_turn(item: Item) -> tuple[int, str]:
+    """As plain values, since many items may be compared for every pass."""
+    return (item.index, item.media)
+
+
+def _rank(kind: Kind) -> tuple[int, str]:
     if kind in BACKWARDS:
-        return 0
+        return (0, kind.value)
     if kind in SUFFIXES:
-        return 3
-    return 1 if kind in (Kind.ENCODE, Kind.REF_PREFIX) else 2
+        return (3, kind.value)
+    return (1 if kind in (Kind.ENCODE, Kind.REF_PREFIX) else 2, kind.value)
+
+
+_BY_PRIORITY = sorted(COMPUTE, key=_rank)

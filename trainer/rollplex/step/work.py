@@ -169,12 +169,15 @@ class Progress:
         self._incomplete: dict[Kind, dict[Item, None]] = {kind: {} for kind in Kind}
         for item in sorted(graph, key=lambda item: _turn(item, graph[item])):
             self._incomplete[item.kind][item] = None
-        self.ready: set[Item] = {item for item, missing in self._missing.items() if missing == 0}
+        self._ready: dict[Kind, set[Item]] = {kind: set() for kind in Kind}
+        for item, missing in self._missing.items():
+            if missing == 0:
+                self._ready[item.kind].add(item)
         self._live: set[int] = set()  # units whose actor prefix graph is held
 
     def start(self, item: Item) -> None:
         """Take a ready item out of the ready set."""
-        self.ready.remove(item)
+        self._ready[item.kind].remove(item)
         if item.kind is Kind.ACTOR_PREFIX:
             self._live.add(item.index)
 
@@ -186,14 +189,23 @@ class Progress:
         for follower in self._followers[item]:
             self._missing[follower] -= 1
             if self._missing[follower] == 0 and follower in self._incomplete[follower.kind]:
-                self.ready.add(follower)
+                self._ready[follower.kind].add(follower)
 
     def skip(self, items: Iterable[Item]) -> None:
         """Count items as complete that will not run, whatever they wait for; none of them may be at work."""
         for item in items:
             if item in self._incomplete[item.kind]:
-                self.ready.discard(item)
+                self._ready[item.kind].discard(item)
                 self.complete(item)
+
+    @property
+    def ready(self) -> set[Item]:
+        """Items that wait for nothing and are not started."""
+        return set().union(*self._ready.values())
+
+    def ready_of(self, kind: Kind) -> Collection[Item]:
+        """The ready items of one kind; a step has thousands of others."""
+        return self._ready[kind]
 
     @property
     def live_graphs(self) -> int:

@@ -1,4 +1,4 @@
-"""The language model's parameters as a table: sizes, how often they occur and how tensor parallelism cuts them (pure)."""
+"""The language model's parameters as a table: sizes, counts, and how tensor parallelism cuts them (pure)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ def language_parameters(shape: ModelShape) -> tuple[Parameter, ...]:
     found = [
         Parameter("embedding", (shape.vocabulary, hidden), 1, 0, (("token", shape.vocabulary),)),
         Parameter("linear_qkv.weight", (rows, hidden), layers, 0, parts, shape.kv_heads),
-        Parameter("linear_qkv.bias", (rows,), layers, 0, parts, shape.kv_heads),
         Parameter("linear_proj", (hidden, shape.heads * head), layers, 1),
         Parameter("linear_fc1", (2 * shape.ffn, hidden), layers, 0, gate_up),
         Parameter("linear_fc2", (hidden, shape.ffn), layers, 1),
         Parameter("norms", (hidden,), 2 * layers + 1, None),
     ]
+    if shape.family.qkv_bias:
+        found.append(Parameter("linear_qkv.bias", (rows,), layers, 0, parts, shape.kv_heads))
+    if shape.family.qk_norm:
+        found.append(Parameter("qk_norms", (head,), 2 * layers, None))
     if not shape.tied_embeddings:
         found.append(Parameter("output_layer", (shape.vocabulary, hidden), 1, 0, (("token", shape.vocabulary),)))
     return tuple(found)
