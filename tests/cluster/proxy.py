@@ -50,6 +50,13 @@ class Watches(StrEnum):
     SLOW = "one byte a second"
 
 
+class Expiry(StrEnum):
+    """How a watch hears that its version is too old: 410 Gone."""
+
+    EVENT = "an event of type ERROR, as the API server does it"
+    REPLY = "the reply's status, as its interface allows too"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request that came through."""
@@ -92,7 +99,7 @@ class Proxy:
         self.requests: list[Request] = []
         self.rule: Rule | None = None
         self.watches = Watches.WORK
-        self.expire_watches = False  # the next watches get 410 Gone
+        self.expiry: Expiry | None = None  # of the next watches
         self.injected: list[tuple[Request, Fault]] = []
         self._plane = plane
         self._count = 0  # of counted requests
@@ -199,8 +206,8 @@ class Proxy:
             return _cut(transport)
         if fault in ANSWERS:
             return _refusal(*ANSWERS[fault])
-        if request.is_watch and self.expire_watches:
-            return _refusal(410, "Expired")
+        if request.is_watch and self.expiry is not None:
+            return _expired(self.expiry)
         headers = {key: value for key, value in incoming.headers.items() if key.lower() not in HOP_BY_HOP}
         url = self._plane.url + incoming.raw_path
         async with self._session.request(
@@ -242,7 +249,19 @@ def _cut(transport: asyncio.Transport) -> web.Response:
 
 
 def _refusal(code: int, reason: str) -> web.Response:
-    status: dict[str, Any] = {
+    headers = {"Retry-After": "1"} if code == 429 else {}
+    return web.json_response(_status(code, reason), status=code, headers=headers)
+
+
+def _expired(expiry: Expiry) -> web.Response:
+    if expiry is Expiry.REPLY:
+        return _refusal(410, "Expired")
+    event = {"type": "ERROR", "object": _status(410, "Expired")}
+    return web.Response(body=json.dumps(event).encode() + b"\n", content_type="application/json")
+
+
+def _status(code: int, reason: str) -> dict[str, Any]:
+    return {
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
@@ -250,5 +269,3 @@ def _refusal(code: int, reason: str) -> web.Response:
         "reason": reason,
         "code": code,
     }
-    headers = {"Retry-After": "1"} if code == 429 else {}
-    return web.Response(status=code, body=json.dumps(status).encode(), content_type="application/json", headers=headers)

@@ -13,7 +13,7 @@ from tests.cluster.client import Client, Object, RefusedError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet, Fate
 from tests.cluster.processes import wait_for
-from tests.cluster.proxy import Fault, Proxy, Watches
+from tests.cluster.proxy import Expiry, Fault, Proxy, Watches
 
 IN_PLACE = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
 
@@ -126,5 +126,15 @@ def test_proxy_silences_and_cuts_watches(plane: ControlPlane, client: Client) ->
             with pytest.raises(requests.RequestException):
                 list(watch.iter_lines())
             assert time.monotonic() - began < 2
-        proxy.expire_watches = True
+        proxy.expiry = Expiry.REPLY
         assert requests.get(url, headers=headers, timeout=5).status_code == 410
+        # the event is what the server itself says of a version that is too old
+        proxy.expiry, proxy.watches = None, Watches.WORK
+        jobs = f"{proxy.url}{client.path('rollplexjobs')}?watch=1&resourceVersion=1"  # older than their definition
+        old = requests.get(jobs, headers=headers, timeout=5)
+        proxy.expiry = Expiry.EVENT
+        played = requests.get(url, headers=headers, timeout=5)
+        for answer in (old, played):
+            assert answer.status_code == 200
+            assert answer.json()["type"] == "ERROR"
+            assert answer.json()["object"]["code"] == 410
