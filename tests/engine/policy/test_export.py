@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,30 +106,42 @@ def prompt_of(inputs: Any, folder: Path) -> Prompt:
     return Prompt("p", tuple(ids), positions_of_inputs(inputs, shape)[:, 0], (video,), (ids.index(shape.video_token),))
 
 
+AS_A_USER = """
+import numpy, sys, torch
+
+folder, videos, fps = sys.argv[1], [numpy.load(sys.argv[2])], 2.0
+text = "What colour<|vision_start|><|video_pad|><|vision_end|>is the moving cube?"
+torch.set_grad_enabled(False)
+{code}
+theirs = model(**inputs).logits
+torch.save({{"inputs": dict(inputs), "logits": logits[0, -1], "theirs": theirs[0, -1]}}, sys.argv[3])
+"""
+
+
 def test_the_readmes_own_lines_give_the_policys_log_probabilities(trained: Trained, tmp_path: Path) -> None:
+    """In a process of their own, as a user runs them: here nothing would show that an import fails."""
     folder = tmp_path / "out"
     export(str(trained.run), folder, None, lambda line: None)
-    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)
+    code = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)[0]
     frames = np.random.default_rng(0).integers(0, 255, (12, 3, 84, 56), dtype=np.uint8)
-    names: dict[str, Any] = {
-        "folder": str(folder),
-        "text": "What colour<|vision_start|><|video_pad|><|vision_end|>is the moving cube?",
-        "videos": [frames],
-        "fps": 2.0,
-    }
+    np.save(tmp_path / "frames.npy", frames)
+    arguments = [str(folder), str(tmp_path / "frames.npy"), str(tmp_path / "found.pt")]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("VLLM", "HF_", "TORCH"))}
+    done = subprocess.run(
+        [sys.executable, "-c", AS_A_USER.format(code=code), *arguments],
+        capture_output=True, text=True, timeout=240, check=False, env=plain,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = torch.load(tmp_path / "found.pt")
+    some = list(range(0, 480, 7))
     with torch.no_grad():
-        exec(code, names)
-        ours = prompt_of(names["inputs"], folder)
-        some = list(range(0, 480, 7))
+        ours = prompt_of(found["inputs"], folder)
         scored = SplitPass(trained.policy, [group_of(0, ours, *([token] for token in some))]).scored
-    found = names["logits"][0, -1].log_softmax(-1)
+    logp = found["logits"].log_softmax(-1)
     for sample, token in enumerate(some):
-        assert abs(float(scored[0, sample][0]) - float(found[token])) <= 1e-5
-    with torch.no_grad():
-        inputs = names["inputs"]
-        # what the README warns of: without our ids the same model says something else
-        theirs = names["model"](**inputs).logits[0, -1].log_softmax(-1)
-    assert float((theirs - found).abs().max()) > 1e-3
+        assert abs(float(scored[0, sample][0]) - float(logp[token])) <= 1e-5
+    # what the README warns of: without our ids the same model says something else
+    assert float((found["theirs"].log_softmax(-1) - logp).abs().max()) > 1e-3
 
 
 def test_positions_of_inputs_are_those_of_the_prompt() -> None:
@@ -167,3 +184,24 @@ def test_bad_exports_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert said[1].startswith(f"{tmp_path / 'out'}: step 10 of demo")
     (tmp_path / "model/config.json").unlink()
     assert "config.json is missing" in refused("demo", out="other")
+
+
+def test_an_export_that_the_disk_does_not_take_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = Trained(tmp_path, tied=False)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(JobError, match=r"^--out: .*file/out cannot be written: Not a directory; make room there, or"):
+        export(str(trained.run), tmp_path / "file/out", None, lambda line: None)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))  # the weights are larger
+    try:
+        with pytest.raises(JobError) as caught:
+            export(str(trained.run), tmp_path / "new/out", None, lambda line: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    needed = load_file(trained.source / "model.safetensors").values()
+    bytes_needed = f"{sum(tensor.numel() * tensor.element_size() for tensor in needed):,}"
+    said = str(caught.value)
+    assert f"--out: {tmp_path / 'new/out'} cannot be written: {os.strerror(errno.EFBIG)}; {bytes_needed} bytes" in said
+    assert list((tmp_path / "new").iterdir()) == []
+    export(str(trained.run), tmp_path / "new/out", None, lambda line: None)
+    assert_weights(tmp_path / "new/out", trained.policy)
