@@ -11,8 +11,6 @@ import pytest
 from tests.cluster.operator_process import Operator
 from tests.cluster.situation import Situation
 
-pytestmark = pytest.mark.unproven
-
 
 def spans(situation: Situation, operators: list[Operator]) -> list[str]:
     """Whose writes follow whose, without repetition, by the API server's own clock."""

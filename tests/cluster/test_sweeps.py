@@ -15,11 +15,8 @@ from tests.cluster.history import History
 from tests.cluster.proxy import Fault, Request
 from tests.cluster.sweep import End, Lane, Run, Strike, sweep
 
-pytestmark = pytest.mark.unproven
 FAULTS = (Fault.SERVER_ERROR, Fault.CONFLICT, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.REPLY_LOST)
 LANES = 3
-
-
 JOINED = 2  # statuses that may be one with the next: in either attempt "all are created" and "all run"
 
 
