@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rollplex.batch import Media, Prompt
 from rollplex.step.plan import plan_step
+from rollplex.step.progress import Progress
 from rollplex.step.schedule import Schedule
 from rollplex.step.work import (
     ACTOR_MEDIA,
@@ -17,7 +18,6 @@ from rollplex.step.work import (
     SHARED_MEDIA,
     Item,
     Kind,
-    Progress,
     StepPlan,
     idle_items,
     waits,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollplex.step.plan import plan_step
+from rollplex.step.progress import Progress
 from rollplex.step.schedule import Schedule
-from rollplex.step.work import Item, Kind, Progress, StepPlan, waits
+from rollplex.step.work import Item, Kind, StepPlan, waits
 from tests.unit.step.plans import Play, is_actor_work, make_prompt, plans
 
 REFERENCE = (Kind.REF_PREFIX, Kind.REF_SUFFIX)

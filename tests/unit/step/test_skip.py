@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from rollplex.algorithms.base import Advantage, Outcome
 from rollplex.step.executor import Executor
 from rollplex.step.plan import plan_step
+from rollplex.step.progress import Progress
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
-from rollplex.step.work import Item, Kind, Progress, StepPlan, idle_items, waits
+from rollplex.step.work import Item, Kind, StepPlan, idle_items, waits
 from tests.unit.step.doubles import OneByOne, Rewards, Watched
 from tests.unit.step.plans import Play, make_media, make_prompt, plans
 from tests.unit.step.test_schedule import costs, decoded, run_all_that_may_start, schedules

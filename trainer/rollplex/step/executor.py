@@ -16,9 +16,10 @@ from rollplex.reward.pool import Score
 from rollplex.rollout.protocol import Rollout
 from rollplex.step.compute import StepCompute
 from rollplex.step.lanes import DecodeLane
+from rollplex.step.progress import Progress
 from rollplex.step.schedule import Schedule
 from rollplex.step.timeline import Timeline
-from rollplex.step.work import Item, Kind, Progress, StepPlan, idle_items, waits
+from rollplex.step.work import Item, Kind, StepPlan, idle_items, waits
 
 _CHECK_SECONDS = 0.2  # between two looks at what nobody notifies the compute lane of
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rollplex.step.work import ACTOR_MEDIA, Item, Kind, Progress
+from rollplex.step.progress import Progress
+from rollplex.step.work import ACTOR_MEDIA, Item, Kind
 
 SUFFIXES = (Kind.REF_SUFFIX, Kind.ACTOR_SUFFIX)
 REFERENCE = (Kind.REF_PREFIX, Kind.REF_SUFFIX)
@@ -24,8 +25,8 @@ COMPUTE = (Kind.ENCODE, Kind.REF_PREFIX, Kind.ACTOR_PREFIX, *SUFFIXES, *BACKWARD
 class Schedule:
     """A mode and its bounds.
 
-    ``run_ahead``: units that may hold their prefix graph before their suffix ran. ``pack_tokens``: input tokens of one
-    suffix pass. ``deterministic``: gradients are added in unit order and a pack never mixes units, so that ``stream``
+    ``run_ahead``: units that may hold a graph (of their media, of their prefix) at once. ``pack_tokens``: input tokens
+    of one suffix pass. ``deterministic``: gradients are added in unit order and a pack never mixes units, so that ``stream``
     gives the same bits whatever finishes first.
     """
 
@@ -40,7 +41,7 @@ class Schedule:
 
     def may_start(self, item: Item, progress: Progress) -> bool:
         """Whether a ready item may start now."""
-        if item.kind is Kind.ACTOR_PREFIX and progress.live_graphs >= self.run_ahead:
+        if not progress.may_open_graph(item, self.run_ahead):
             return False
         if self.mode == "serial":
             return self._serial(item, progress)

@@ -7,7 +7,7 @@ media again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -149,76 +149,3 @@ def idle_items(plan: StepPlan, groups: Collection[int]) -> set[Item]:
 
 
 _OF_UNIT = (Kind.REF_PREFIX, Kind.REF_SUFFIX, Kind.ACTOR_PREFIX, Kind.ACTOR_SUFFIX, Kind.PREFIX_BACKWARD)
-
-
-def _turn(item: Item, needs: set[Item]) -> tuple[int, Item]:
-    """Sorts in unit order; the backward of a medium comes with the last unit that reads it."""
-    return (max(need.index for need in needs) if item.kind is Kind.ENCODE_BACKWARD else 0, item)
-
-
-class Progress:
-    """Which items are complete, ready, or still wait (not thread-safe: the step's lock guards it)."""
-
-    def __init__(self, graph: dict[Item, set[Item]]) -> None:
-        self._missing = {item: len(needs) for item, needs in graph.items()}
-        self._followers: dict[Item, list[Item]] = {item: [] for item in graph}
-        for item, needs in graph.items():
-            for need in needs:
-                self._followers[need].append(item)
-        # in order: the first of a kind is then known without looking at the others
-        self._incomplete: dict[Kind, dict[Item, None]] = {kind: {} for kind in Kind}
-        for item in sorted(graph, key=lambda item: _turn(item, graph[item])):
-            self._incomplete[item.kind][item] = None
-        self._ready: dict[Kind, set[Item]] = {kind: set() for kind in Kind}
-        for item, missing in self._missing.items():
-            if missing == 0:
-                self._ready[item.kind].add(item)
-        self._live: set[int] = set()  # units whose actor prefix graph is held
-
-    def start(self, item: Item) -> None:
-        """Take a ready item out of the ready set."""
-        self._ready[item.kind].remove(item)
-        if item.kind is Kind.ACTOR_PREFIX:
-            self._live.add(item.index)
-
-    def complete(self, item: Item) -> None:
-        """Mark a started item complete; what waited only for it becomes ready."""
-        if item.kind is Kind.PREFIX_BACKWARD:
-            self._live.discard(item.index)
-        del self._incomplete[item.kind][item]
-        for follower in self._followers[item]:
-            self._missing[follower] -= 1
-            if self._missing[follower] == 0 and follower in self._incomplete[follower.kind]:
-                self._ready[follower.kind].add(follower)
-
-    def skip(self, items: Iterable[Item]) -> None:
-        """Count items as complete that will not run, whatever they wait for; none of them may be at work."""
-        for item in items:
-            if item in self._incomplete[item.kind]:
-                self._ready[item.kind].discard(item)
-                self.complete(item)
-
-    @property
-    def ready(self) -> set[Item]:
-        """Items that wait for nothing and are not started."""
-        return set().union(*self._ready.values())
-
-    def ready_of(self, kind: Kind) -> Collection[Item]:
-        """The ready items of one kind; a step has thousands of others."""
-        return self._ready[kind]
-
-    @property
-    def live_graphs(self) -> int:
-        """Units whose actor prefix graph is held."""
-        return len(self._live)
-
-    def next_of(self, kind: Kind) -> Item | None:
-        """The first item of a kind, in unit order, that is not complete yet."""
-        return next(iter(self._incomplete[kind]), None)
-
-    def all_complete(self, *kinds: Kind) -> bool:
-        return not any(self._incomplete[kind] for kind in kinds)
-
-    @property
-    def done(self) -> bool:
-        return not any(self._incomplete.values())
