@@ -139,13 +139,35 @@ def test_what_ends_a_run_has_its_exit_code(
     assert run("train", small) == (code, "", message)
 
 
-def test_a_fault_of_ours_keeps_its_traceback(small: str, stand_in: Any) -> None:
+@pytest.mark.parametrize("fault", [ZeroDivisionError(), ConnectionResetError(104, "Connection reset by peer")])
+def test_a_fault_of_ours_keeps_its_traceback(small: str, stand_in: Any, fault: Exception) -> None:
     def fail(*_: Any) -> None:
-        raise ZeroDivisionError
+        raise fault
 
     stand_in("train", fail)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(fault)):
         run("train", small)
+
+
+def test_a_file_that_cannot_be_used_is_a_line(small: str, stand_in: Any, tmp_path: Path) -> None:
+    stand_in("bench", lambda *_: (tmp_path / "none/b.json").open("w"))
+    assert run("bench", small) == (2, "", f"{tmp_path / 'none/b.json'}: No such file or directory\n")
+
+
+def test_train_names_a_folder_that_takes_no_run_before_it_reads_anything(small: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, out, err = run("train", small, "--set", f"checkpoint.path={tmp_path / 'file/kept'}")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"spec.checkpoint.path: {tmp_path / 'file/kept/run'} cannot be written: Not a directory; ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["shapes", "model"])
+def test_data_names_a_folder_that_cannot_be_written(what: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = run("data", what, "--out", str(tmp_path / "file/out"))
+    assert code == 2
+    assert err == f"--out: {tmp_path / 'file/out'} cannot be written: Not a directory; choose another folder\n"
 
 
 def test_bench_is_handed_its_options(small: str, stand_in: Any) -> None:

@@ -19,6 +19,7 @@ from rollplex.api.job import RollplexJob
 from rollplex.api.load import load_job
 from rollplex.api.not_yet import not_yet
 from rollplex.environment import set_defaults
+from rollplex.files import reason
 
 
 class _Commands(TyperGroup):
@@ -30,6 +31,11 @@ class _Commands(TyperGroup):
         except (JobError, RunInterrupted, RunStopped, StepFailed) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None
+        except OSError as error:
+            if error.filename is None:  # about no file that somebody could look at: a fault of ours
+                raise
+            typer.echo(f"{error.filename}: {error.strerror}", err=True)
+            raise typer.Exit(JobError.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
 
@@ -150,7 +156,7 @@ def shapes(
     """Render short videos of moving coloured shapes, with questions about them."""
     from rollplex.data.shapes import render
 
-    with _bad_parameter():
+    with _writing(out), _bad_parameter():
         render(out, videos, _words(kinds), seed, side)
 
 
@@ -159,7 +165,7 @@ def model(out: Out, kinds: Kinds = "colour", seed: Seed = 1) -> None:
     """Make a tiny Qwen2.5-VL with tokenizer and processor, warmed up on the form of an answer."""
     from rollplex.data.tiny_model import make
 
-    with _bad_parameter():
+    with _writing(out), _bad_parameter():
         make(out, seed, _words(kinds))
 
 
@@ -170,6 +176,15 @@ def _bad_parameter() -> Iterator[None]:
         yield
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """A folder that takes no more is named, however little the error says of it."""
+    try:
+        yield
+    except OSError as error:
+        raise JobError.at("--out", f"{out} cannot be written: {reason(error, out)}; choose another folder") from None
 
 
 def _words(text: str) -> list[str]:

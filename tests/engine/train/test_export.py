@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,24 +21,20 @@ from tests.engine.train.conftest import Run, command
 TOKENS = 4
 VIDEO = "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>Which colour?<|im_end|>\n<|im_start|>assistant\n"
 TEXTS = ["Which colour is the moving shape?", "the red circle moves left"]
-# Below the comment it is what any user of vLLM writes.
-PLAIN_VLLM = """
+# The README's own lines, then what any user of vLLM writes.
+WITH_VLLM = """
 import json, sys
-from rollplex.environment import prepare
-prepare()
+
 import numpy as np
-from vllm import LLM, ModelRegistry, SamplingParams
-from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VLForConditionalGeneration as Model
-# vLLM would look at the class in a process of its own, in which torchvision does not load beside torch's CPU build
-ModelRegistry.register_model("Qwen2_5_VLForConditionalGeneration", Model)
 
 folder, frames, texts, video, tokens = sys.argv[1], np.load(sys.argv[2]), *map(json.loads, sys.argv[3:6])
-llm = LLM(folder, dtype="float32", max_model_len=512, max_num_seqs=4, kv_cache_memory_bytes=16 << 20, block_size=32,
-          enforce_eager=True, enable_chunked_prefill=False, generation_config="vllm", skip_mm_profiling=True)
-about = {"fps": 2.0, "duration": len(frames) / 2, "total_num_frames": len(frames), "video_backend": "opencv",
-         "frames_indices": list(range(len(frames))), "do_sample_frames": False}
-prompts = [{"prompt": text} for text in texts]
-prompts.append({"prompt": video, "multi_modal_data": {"video": [(frames, about)]}})
+options = dict(dtype="float32", max_model_len=512, max_num_seqs=4, kv_cache_memory_bytes=16 << 20, block_size=32,
+               enforce_eager=True, enable_chunked_prefill=False, generation_config="vllm", skip_mm_profiling=True)
+{code}
+about = {{"fps": 2.0, "duration": len(frames) / 2, "total_num_frames": len(frames), "video_backend": "opencv",
+         "frames_indices": list(range(len(frames))), "do_sample_frames": False}}
+prompts = [{{"prompt": text}} for text in texts]
+prompts.append({{"prompt": video, "multi_modal_data": {{"video": [(frames, about)]}}}})
 params = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
 out = llm.generate(prompts, params, use_tqdm=False)
 print("TOKENS", json.dumps([[list(one.prompt_token_ids), list(one.outputs[0].token_ids)] for one in out]))
@@ -63,9 +60,12 @@ def test_vllm_answers_from_the_exported_folder_as_the_policy_does(
     assert "step 3 of small, 1 weight file(s)" in done.stdout
     frames = np.random.default_rng(1).integers(0, 255, (8, 84, 84, 3), dtype=np.uint8)
     np.save(tmp_path / "frames.npy", frames)
+    code = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.S)[1]
+    assert code.count("LLM(folder)") == 1
+    program = WITH_VLLM.format(code=code.replace("LLM(folder)", "LLM(folder, **options)"))
     arguments = [str(tmp_path / "out"), str(tmp_path / "frames.npy"), *map(json.dumps, (TEXTS, VIDEO, TOKENS))]
     said = subprocess.run(
-        [sys.executable, "-c", PLAIN_VLLM, *arguments], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=240, check=False
     )
     assert said.returncode == 0, said.stderr[-3000:]
     (line,) = [line for line in said.stdout.splitlines() if line.startswith("TOKENS ")]

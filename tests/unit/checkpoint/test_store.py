@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,64 @@ def test_save_killed_at_every_file_boundary_loses_nothing(tmp_path: Path, torn: 
     print(f"\nkilled {kind}: {len(points)} points, {lost} lost, {half_read} half-read")
     assert torn or len(points) >= 30
     assert (lost, half_read) == (0, 0)
+
+
+def test_what_a_killed_save_left_of_the_same_step_goes(tmp_path: Path) -> None:
+    store = prepared(tmp_path)
+    left = tmp_path / ".writing-step-000020"
+    left.mkdir()
+    (left / "tensors-00001-of-00009.safetensors").write_bytes(b"half")
+    (left / "manifest.json").write_text("{}")
+    save(store, 20)
+    assert_whole(store, 20)
+    assert not left.exists()
+    files = {file.name for file in store.read(20).files}
+    assert {path.name for path in store.path(20).iterdir()} == files | {"manifest.json"}
+
+
+def test_a_save_that_fails_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    with counted(lambda *_: None) as operations:
+        save(CheckpointStore(tmp_path / "straight"), 20)
+    points = [number for number, name in enumerate(operations[: operations.index("rename")]) if name == "write"]
+    for point in points:
+        store = prepared(tmp_path / f"full-{point}")
+
+        def fail(number: int, name: str, _: tuple[Any, ...], point: int = point) -> None:
+            if number == point and name == "write":  # no room for bytes, but for what takes some away
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with counted(fail), pytest.raises(OSError, match="No space"):
+            save(store, 20)
+        assert sorted(os.listdir(store.folder)) == ["step-000005", "step-000010"]
+        save(store, 20)
+        assert_whole(store, 20)
+    assert len(points) > 5
+
+
+def test_a_score_is_noted_later_and_a_kill_on_the_way_costs_the_score_alone(tmp_path: Path) -> None:
+    straight = prepared(tmp_path / "straight")
+    before = straight.read(10)
+    with counted(lambda *_: None) as operations:
+        straight.rate(10, 0.5, "how")
+    assert straight.read(10) == replace(before, score=0.5, measured="how")
+    for point in range(len(operations)):
+        store = prepared(tmp_path / f"killed-{point}")
+
+        def kill(number: int, name: str, _: tuple[Any, ...], point: int = point) -> None:
+            if number == point:
+                os._exit(9)
+
+        child = os.fork()
+        if child == 0:
+            with counted(kill):
+                store.rate(10, 0.5, "how")
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        assert_whole(store, 10)
+        assert store.read(10).score in (None, 0.5)
+        store.rate(10, 0.5, "how")
+        assert_whole(store, 10)
+        assert store.scored() == {10: (0.5, "how")}
 
 
 @pytest.mark.parametrize("place", ["tensors-00002-of-00003.safetensors", "state.json"])

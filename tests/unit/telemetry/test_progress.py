@@ -141,3 +141,17 @@ def _terminal_output() -> str:
 )
 def test_sparkline_spans_the_finite_values(values: list[float], drawn: str) -> None:
     assert sparkline(values) == drawn
+
+
+def test_progress_gives_the_terminal_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second Ctrl-C ends the process within the handler: nobody else will show the cursor again."""
+    monkeypatch.setenv("TERM", "xterm")
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as out:
+        progress = Progress(4, console=Console(file=out, width=120))
+        progress.release()
+        assert os.read(master, 100) == b"\x1b[?25h\r\n"
+        log = io.StringIO()
+        Progress(4, console=Console(file=log)).release()
+        assert log.getvalue() == ""
+    os.close(master)
