@@ -54,6 +54,24 @@ def test_no_order_of_finishing_gets_a_schedule_stuck(
 
 
 @any_order
+@given(plans(share_prefix=False), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_without_sharing_no_more_samples_than_run_ahead_hold_their_medias_graphs(
+    plan: StepPlan, run_ahead: int, order: random.Random
+) -> None:
+    media_of = {name: index for index, unit in enumerate(plan.units) for name in unit.actor_media}
+
+    def look(items: list[Item], play: Play) -> None:
+        encoded = {
+            media_of[i.media] for done in play.passes for i in done if i.kind is Kind.ENCODE and i.media in media_of
+        }
+        ended = {i.index for i in play.complete if i.kind is Kind.ACTOR_SUFFIX}
+        if plan.trained_media:
+            assert len(encoded - ended) <= run_ahead
+
+    Play(plan, Schedule("serial", run_ahead, pack_tokens=100), order, costs(1), look)
+
+
+@any_order
 @given(st.data(), schedules(), st.randoms(use_true_random=False), st.integers(0, 5))
 def test_no_more_units_than_run_ahead_hold_a_graph(
     data: st.DataObject, schedule: Schedule, order: random.Random, seed: int
@@ -64,6 +82,7 @@ def test_no_more_units_than_run_ahead_hold_a_graph(
         started = {i.index for items in play.passes for i in items if i.kind is Kind.ACTOR_PREFIX}
         freed = {i.index for i in play.complete if i.kind is Kind.PREFIX_BACKWARD}
         held.append(len(started - freed))
+        assert play.progress.live_graphs <= schedule.run_ahead
 
     plan = data.draw(shared_plans(schedule))
     Play(plan, schedule, order, costs(seed), look)

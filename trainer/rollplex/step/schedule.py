@@ -26,8 +26,8 @@ class Schedule:
     """A mode and its bounds.
 
     ``run_ahead``: units that may hold a graph (of their media, of their prefix) at once. ``pack_tokens``: input tokens
-    of one suffix pass. ``deterministic``: gradients are added in unit order and a pack never mixes units, so that ``stream``
-    gives the same bits whatever finishes first.
+    of one suffix pass. ``deterministic``: gradients are added in unit order and a pack never mixes units, so that
+    ``stream`` gives the same bits whatever finishes first.
     """
 
     mode: str
