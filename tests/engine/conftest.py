@@ -1,4 +1,4 @@
-"""One rollout engine for the whole session: starting vLLM costs more than all that is asked of it."""
+"""One rollout engine a model family for the whole session: starting vLLM costs more than all that is asked of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from rollplex.api.families import FAMILIES
 from rollplex.environment import prepare
 
 prepare()
@@ -32,13 +33,13 @@ class Rig:
     engine: RolloutEngine
 
 
-@pytest.fixture(scope="session")
-def session_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+@pytest.fixture(scope="session", params=FAMILIES)
+def session_rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     from rollplex.rollout.engine import RolloutEngine
     from rollplex.weights.share import share_weights
     from tests.engine.tiny import make_folder, random_policy, tiny_shape
 
-    shape = tiny_shape()
+    shape = tiny_shape(model_type=request.param)
     folder = make_folder(tmp_path_factory.mktemp("model"), shape)
     policy = random_policy(shape)
     weights = share_weights(policy.language, policy.visual)

@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL of 0.7 M parameters, its folder without weights, and prompts over random pixels.
+"""A Qwen2.5-VL or Qwen3-VL of 0.7 M parameters, its folder without weights, and prompts over random pixels.
 
 The folder holds config, tokenizer and processor only: an engine that tried to read weights from disk would fail.
 """
@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
     PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
     Qwen2VLImageProcessor,
     Qwen2VLVideoProcessor,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
 )
 
+from rollplex.api.families import FAMILIES
 from rollplex.api.shapes import ModelShape, VisionShape, config_of_shape
 from rollplex.batch import Media, Prompt
 from rollplex.policy.policy import Policy
@@ -38,25 +42,43 @@ SPECIAL = (
 WORDS = ["What colour is the moving cube?", "the red sphere collides with the blue cylinder", "answer: yes no"]
 
 
-def tiny_shape(tied: bool = False) -> ModelShape:
-    """A vocabulary that vLLM must pad (500 is no multiple of 64), windows smaller than a frame, GQA."""
+# By model type, what its tiny model has of its own. Qwen2.5-VL: windows smaller than a frame. Qwen3-VL: features of
+# deepstack behind two of three layers, heads of 32 although 128 / 8 is 16, a position grid that is resampled.
+OWN: dict[str, dict[str, Any]] = {
+    "qwen2_5_vl": {
+        "layers": 2,
+        "heads": 4,
+        "vision": VisionShape(2, 64, 2, 128, full_attention_blocks=(1,), window=56),
+        "mrope_section": (4, 6, 6),
+    },
+    "qwen3_vl": {
+        "layers": 3,
+        "heads": 8,
+        "vision": VisionShape(3, 64, 2, 128, deepstack_blocks=(0, 1), position_grid=36, patch=16),
+        "mrope_section": (6, 5, 5),
+        "head_size": 32,
+    },
+}
+MODEL_TYPES = tuple(FAMILIES)
+
+
+def tiny_shape(tied: bool = False, model_type: str = "qwen2_5_vl") -> ModelShape:
+    """A vocabulary that vLLM must pad (500 is no multiple of 64), and GQA."""
     return ModelShape(
         name="tiny",
         hidden=128,
-        layers=2,
         ffn=256,
-        heads=4,
         kv_heads=2,
         vocabulary=500,
-        vision=VisionShape(depth=2, hidden=64, heads=2, intermediate=128, full_attention_blocks=(1,), window=56),
+        model_type=model_type,
         tied_embeddings=tied,
-        mrope_section=(4, 6, 6),
         max_positions=2048,
         image_token=498,
         video_token=499,
         vision_start_token=496,
         vision_end_token=497,
         eos_tokens=(495, 493),
+        **OWN[model_type],
     )
 
 
@@ -75,9 +97,14 @@ def make_folder(out: Path, shape: ModelShape) -> Path:
     bpe.add_special_tokens([*filler, *SPECIAL])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 64}
-    image = Qwen2VLImageProcessor(size=size)
-    video = Qwen2VLVideoProcessor(size=size, do_sample_frames=False)
-    Qwen2_5_VLProcessor(image, tokenizer, video).save_pretrained(out)
+    image = Qwen2VLImageProcessor(size=size, patch_size=shape.vision.patch)
+    video: Any
+    if shape.family.time_as_text:
+        video = Qwen3VLVideoProcessor(size=size, do_sample_frames=False, cap_pixels_per_frame=False)
+        Qwen3VLProcessor(image, tokenizer, video).save_pretrained(out)
+    else:
+        video = Qwen2VLVideoProcessor(size=size, do_sample_frames=False)
+        Qwen2_5_VLProcessor(image, tokenizer, video).save_pretrained(out)
     return out
 
 
@@ -96,9 +123,9 @@ def random_policy(shape: ModelShape, seed: int = 0) -> Policy:
 
 
 @torch.no_grad()
-def hf_twin(policy: Policy) -> Qwen2_5_VLForConditionalGeneration:
+def hf_twin(policy: Policy) -> Any:
     """transformers' model with a copy of the policy's present weights."""
-    model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(**config_of_shape(policy.shape))).eval()
+    model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**config_of_shape(policy.shape))).eval()
     views = hf_views(dict(policy.language.named_parameters()), dict(policy.visual.named_parameters()), policy.shape)
     state = model.state_dict()
     for name, view in views.items():
@@ -115,16 +142,30 @@ def medium(kind: str, grid: tuple[int, int, int], seed: int, shape: ModelShape, 
 
 
 def prompt(name: str, shape: ModelShape, parts: Sequence[Sequence[int] | Media], answer: str | None = None) -> Prompt:
-    """A prompt of token runs and media in order; each medium sits between its two markers."""
+    """A prompt of token runs and media in order; each medium sits between its two markers.
+
+    Where the family has time as text, every row of a video sits between two more, behind a few tokens that stand for
+    its time.
+    """
     ids: list[int] = []
     media: list[Media] = []
-    starts: list[int] = []
+    starts: list[tuple[int, ...]] = []
     for part in parts:
         if isinstance(part, Media):
             ids.append(shape.vision_start_token)
-            starts.append(len(ids))
             media.append(part)
-            ids.extend([shape.image_token if part.kind == "image" else shape.video_token] * part.tokens(2))
+            token = shape.image_token if part.kind == "image" else shape.video_token
+            if part.kind == "video" and shape.family.time_as_text:
+                runs = []
+                for time in part.times(shape.vision.temporal_patch):
+                    ids.extend([*text(3 + int(time) % 2, int(10 * time)), shape.vision_start_token])
+                    runs.append(len(ids))
+                    ids.extend([token] * (part.tokens(2) // part.grid[0]))
+                    ids.append(shape.vision_end_token)
+                starts.append(tuple(runs))
+            else:
+                starts.append((len(ids),))
+                ids.extend([token] * part.tokens(2))
             ids.append(shape.vision_end_token)
         else:
             ids.extend(part)
@@ -139,17 +180,13 @@ def text(count: int, seed: int) -> list[int]:
 
 
 @torch.no_grad()
-def hf_logprobs(
-    model: Qwen2_5_VLForConditionalGeneration, item: Prompt, response: Sequence[int], temperature: float
-) -> torch.Tensor:
+def hf_logprobs(model: Any, item: Prompt, response: Sequence[int], temperature: float) -> torch.Tensor:
     """Log probabilities [R] of a response by one full pass of transformers, with our position ids."""
     chosen = hf_distributions(model, item, response, temperature).gather(-1, torch.tensor(response)[:, None])
     return chosen[:, 0]
 
 
-def hf_distributions(
-    model: Qwen2_5_VLForConditionalGeneration, item: Prompt, response: Sequence[int], temperature: float
-) -> torch.Tensor:
+def hf_distributions(model: Any, item: Prompt, response: Sequence[int], temperature: float) -> torch.Tensor:
     """Log probabilities [R, vocabulary] of every token at every place of a response.
 
     Features are scattered here: transformers would take a sampled placeholder id for a missing image.
@@ -157,12 +194,21 @@ def hf_distributions(
     ids = torch.tensor([*item.token_ids, *response])
     start = len(item.token_ids)
     hidden = model.get_input_embeddings()(ids)
-    for at, media in zip(item.media_starts, item.media, strict=True):
-        features = model.model.visual(media.patches, grid_thw=torch.tensor([media.grid])).pooler_output
-        hidden[at : at + features.size(0)] = features
+    deep: dict[str, Any] = {}
+    where = torch.zeros(1, len(ids), dtype=torch.bool)
+    levels: list[list[torch.Tensor]] = []
+    for runs, media in zip(item.media_starts, item.media, strict=True):
+        out = model.model.visual(media.patches, grid_thw=torch.tensor([media.grid]))
+        for at, features in zip(runs, out.pooler_output.chunk(len(runs)), strict=True):
+            hidden[at : at + features.size(0)] = features
+            where[:, at : at + features.size(0)] = True
+        levels.append(getattr(out, "deepstack_features", None) or [])
+    if levels and levels[0]:
+        deep["deepstack_visual_embeds"] = [torch.cat(level) for level in zip(*levels, strict=True)]
+        deep["visual_pos_masks"] = where
     following = torch.arange(item.next_position, item.next_position + len(response)).expand(3, -1)
     positions = torch.cat([item.positions, following], dim=1)[:, None]
-    out = model.model.language_model(inputs_embeds=hidden[None], position_ids=positions, use_cache=False)
+    out = model.model.language_model(inputs_embeds=hidden[None], position_ids=positions, use_cache=False, **deep)
     logits = model.lm_head(out.last_hidden_state[0, start - 1 : -1]).float() / temperature
     distributions: torch.Tensor = logits.log_softmax(-1)
     return distributions

@@ -77,7 +77,7 @@ class Parrot:
 
 def prompt(name: str, answer: object) -> Prompt:
     media = Media("image", torch.ones(4, 3), (1, 2, 2))
-    return Prompt(name, (5, 6, 7), torch.arange(3).expand(3, -1), (media,), (1,), answer)
+    return Prompt(name, (5, 6, 7), torch.arange(3).expand(3, -1), (media,), ((1,),), answer)
 
 
 SAMPLED = [["red", "blue", "red", "blue"], ["no", "no", "no", "no"], ["ok", "ok", "ok", "ok"]]

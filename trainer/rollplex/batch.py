@@ -19,13 +19,15 @@ class Media:
     """One decoded image or video, as the vision tower takes it.
 
     ``patches`` is [t * h * w, patch_dim] float32 (normalised pixels in the processor's patch order), ``grid`` is
-    (t, h, w) in patches before the merge, ``seconds_per_grid`` the time that one temporal row lasts (0.0: image).
+    (t, h, w) in patches before the merge, ``seconds_per_grid`` the time that one temporal row lasts (0.0: image), and
+    ``repeated`` how many frames were repeated to make the last temporal row whole.
     """
 
     kind: Literal["image", "video"]
     patches: torch.Tensor
     grid: tuple[int, int, int]
     seconds_per_grid: float = 0.0
+    repeated: int = 0
 
     @cached_property
     def key(self) -> str:
@@ -39,21 +41,32 @@ class Media:
         t, h, w = self.grid
         return t * h * w // merge**2
 
+    def times(self, temporal_patch: int) -> list[float]:
+        """Seconds from the video's start to the middle of each temporal row of ``temporal_patch`` frames.
+
+        As Qwen3-VL's processor has it: half-way between the row's first and last frame, repeated ones not counted.
+        """
+        fps = temporal_patch / self.seconds_per_grid
+        last = self.grid[0] * temporal_patch - self.repeated - 1
+        rows = range(0, self.grid[0] * temporal_patch, temporal_patch)
+        return [(first / fps + min(first + temporal_patch - 1, last) / fps) / 2 for first in rows]
+
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
     """A prompt ready for every engine: the ids are final, nobody encodes text again.
 
-    ``token_ids`` holds each placeholder as often as it has features; ``media_starts[i]`` is where the run of
-    ``media[i]`` begins. ``positions`` is [3, P] int64 (time, height, width; see :mod:`rollplex.positions`).
-    ``row`` is the dataset's row, handed to rewards.
+    ``token_ids`` holds each placeholder as often as it has features; ``media_starts[i]`` is where the runs of
+    ``media[i]`` begin: one run, or as many as it has temporal rows where the model reads their times as text between
+    them. Runs of a medium are equally long. ``positions`` is [3, P] int64 (time, height, width; see
+    :mod:`rollplex.positions`). ``row`` is the dataset's row, handed to rewards.
     """
 
     id: str
     token_ids: tuple[int, ...]
     positions: torch.Tensor
     media: tuple[Media, ...] = ()
-    media_starts: tuple[int, ...] = ()
+    media_starts: tuple[tuple[int, ...], ...] = ()
     answer: Any = None
     row: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,8 +74,8 @@ class Prompt:
     def key(self) -> str:
         """What makes two prompts' prefixes the same computation, apart from the weights: ids and media content."""
         digest = hashlib.blake2b(repr(self.token_ids).encode(), digest_size=16)
-        for start, media in zip(self.media_starts, self.media, strict=True):
-            digest.update(f"@{start}:{media.key}".encode())
+        for starts, media in zip(self.media_starts, self.media, strict=True):
+            digest.update(f"@{','.join(map(str, starts))}:{media.key}".encode())
         return digest.hexdigest()
 
     @property

@@ -101,4 +101,4 @@ def _mean(rewards: Sequence[Sequence[float]]) -> float:
 
 
 def _blank(media: Media) -> Media:
-    return Media(media.kind, torch.zeros_like(media.patches), media.grid, media.seconds_per_grid)
+    return replace(media, patches=torch.zeros_like(media.patches))

@@ -1,12 +1,12 @@
-"""The reference of everything exact: one full-sequence pass per sample through transformers' Qwen2.5-VL."""
+"""The reference of everything exact: one full-sequence pass per sample through transformers' own model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from transformers import Qwen2_5_VLForConditionalGeneration
 
 from rollplex.algorithms.grpo import group_advantages
 from rollplex.batch import Prompt, Response
@@ -21,9 +21,7 @@ class Reference:
     gradients: dict[str, torch.Tensor]
 
 
-def full_pass_logprobs(
-    model: Qwen2_5_VLForConditionalGeneration, prompt: Prompt, response: Sequence[int], temperature: float
-) -> torch.Tensor:
+def full_pass_logprobs(model: Any, prompt: Prompt, response: Sequence[int], temperature: float) -> torch.Tensor:
     """Log probabilities [R] of a response by transformers' own forward, with gradient, in the model's dtype."""
     ids = torch.tensor([[*prompt.token_ids, *response]])
     following = torch.arange(prompt.next_position, prompt.next_position + len(response)).expand(3, -1)
@@ -49,8 +47,8 @@ def full_pass_logprobs(
 
 
 def grpo_by_hand(
-    model: Qwen2_5_VLForConditionalGeneration,
-    initial: Qwen2_5_VLForConditionalGeneration | None,
+    model: Any,
+    initial: Any,
     prompts: Sequence[Prompt],
     responses: dict[tuple[int, int], Response],
     rewards: Sequence[Sequence[float]],

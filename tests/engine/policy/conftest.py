@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
+from rollplex.api.families import FAMILIES
 from rollplex.environment import prepare
 
 prepare()
 
 
-@pytest.fixture(scope="session")
-def tiny_policy() -> Any:
+@pytest.fixture(scope="session", params=FAMILIES)
+def tiny_policy(request: pytest.FixtureRequest) -> Any:
     from tests.engine.tiny import random_policy, tiny_shape
 
-    return random_policy(tiny_shape(), seed=3)
+    return random_policy(tiny_shape(model_type=request.param), seed=3)
 
 
 @pytest.fixture(scope="session")

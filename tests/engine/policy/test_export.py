@@ -103,7 +103,9 @@ def prompt_of(inputs: Any, folder: Path) -> Prompt:
     grid = tuple(inputs["video_grid_thw"][0].tolist())
     seconds = float(inputs["second_per_grid_ts"][0])
     video = Media("video", inputs["pixel_values_videos"], grid, seconds)
-    return Prompt("p", tuple(ids), positions_of_inputs(inputs, shape)[:, 0], (video,), (ids.index(shape.video_token),))
+    return Prompt(
+        "p", tuple(ids), positions_of_inputs(inputs, shape)[:, 0], (video,), ((ids.index(shape.video_token),),)
+    )
 
 
 AS_A_USER = """

@@ -130,7 +130,7 @@ def test_other_pixels_are_another_prompt(tiny_policy: Policy) -> None:
         boundary = tiny_policy.prefix(item, [tiny_policy.encode(media) for media in item.media])
         assert boundary is not None
         keys.append(boundary.layer(0)[0])
-    start = items[0].media_starts[0]
+    ((start,),) = items[0].media_starts
     assert torch.equal(keys[0][:start], keys[1][:start])
     assert not torch.allclose(keys[0][start:], keys[1][start:], atol=1e-2)
 

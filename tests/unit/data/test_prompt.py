@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollplex.api.shapes import SHAPES, config_of_shape
 from rollplex.batch import Media, Prompt
-from rollplex.data.pixels import PixelRules, grid_of, patchify
+from rollplex.data import tiny_model
+from rollplex.data.pixels import PixelRules, grid_of, patchify, pixel_rules
 from rollplex.data.prompt import PromptBuilder, PromptError, PromptTooLongError
 from rollplex.data.tiny_model import SPECIAL
+from rollplex.positions import positions_of_inputs
 
 RULES = PixelRules()
 VIDEO = {"type": "video", "video": "a.mp4"}
@@ -29,19 +33,37 @@ def user(*content: Any) -> dict[str, Any]:
     return {"role": "user", "content": list(content)}
 
 
-def pixels(frames: int, height: int, width: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.random.default_rng(seed).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
+def pixels(
+    frames: int, height: int, width: int, seed: int = 0, factor: int = 28
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Random frames; sides are given for a factor of 28."""
+    size = (frames, height // 28 * factor, width // 28 * factor, 3)
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
 
-def media(frames: np.ndarray[Any, np.dtype[np.uint8]], fps: float = 2.0) -> Media:
+def media(frames: np.ndarray[Any, np.dtype[np.uint8]], fps: float = 2.0, rules: PixelRules = RULES) -> Media:
     video = len(frames) > 1
-    patches = torch.from_numpy(patchify(frames, RULES))
-    return Media("video" if video else "image", patches, grid_of(frames, RULES), 2 / fps if video else 0.0)
+    patches = torch.from_numpy(patchify(frames, rules))
+    if not video:
+        return Media("image", patches, grid_of(frames, rules))
+    return Media("video", patches, grid_of(frames, rules), 2 / fps, len(frames) % 2)
+
+
+@pytest.fixture(scope="module", params=tiny_model.MODEL_TYPES)
+def folder(request: pytest.FixtureRequest, model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with config, tokenizer and processor of either family."""
+    if request.param == "qwen2.5-vl":
+        return model_folder
+    made: Path = tmp_path_factory.mktemp(request.param)
+    shape = SHAPES[f"{request.param}-tiny"]
+    shape = tiny_model.with_tokens(shape, tiny_model.save_processor(made, shape.model_type))
+    (made / "config.json").write_text(json.dumps(config_of_shape(shape)))
+    return made
 
 
 @pytest.fixture(scope="module")
-def builder(model_folder: Path) -> PromptBuilder:
-    return PromptBuilder(model_folder, max_prompt_tokens=2048)
+def builder(folder: Path) -> PromptBuilder:
+    return PromptBuilder(folder, max_prompt_tokens=2048)
 
 
 CHATS: dict[str, tuple[list[dict[str, Any]], list[tuple[int, int, int]]]] = {
@@ -67,14 +89,16 @@ CHATS: dict[str, tuple[list[dict[str, Any]], list[tuple[int, int, int]]]] = {
 
 @pytest.mark.parametrize("chat", list(CHATS))
 def test_build_gives_the_ids_and_pixels_of_hugging_faces_processor(
-    builder: PromptBuilder, model_folder: Path, chat: str
+    builder: PromptBuilder, folder: Path, chat: str
 ) -> None:
     from transformers import AutoProcessor
 
     messages, sizes = CHATS[chat]
-    frames = [pixels(*size, seed=index) for index, size in enumerate(sizes)]
-    prompt = builder.build("a", messages, [media(item) for item in frames], answer="red", row={"kind": "x"})
-    processor = AutoProcessor.from_pretrained(model_folder)
+    rules = pixel_rules(folder)
+    frames = [pixels(*size, seed=index, factor=rules.factor) for index, size in enumerate(sizes)]
+    decoded = [media(item, rules=rules) for item in frames]
+    prompt = builder.build("a", messages, decoded, answer="red", row={"kind": "x"})
+    processor = AutoProcessor.from_pretrained(folder)
     videos = [item for item in frames if len(item) > 1]
     images = [item[0] for item in frames if len(item) == 1]
     theirs = processor(
@@ -96,22 +120,25 @@ def test_build_gives_the_ids_and_pixels_of_hugging_faces_processor(
         if ours:
             assert torch.equal(torch.cat([item.patches for item in ours]), theirs[values])
             assert [list(item.grid) for item in ours] == theirs[grids].tolist()
-    if videos:
+    if videos and not builder.shape.family.time_as_text:
         assert theirs["second_per_grid_ts"].tolist() == [
             item.seconds_per_grid for item in prompt.media if item.kind == "video"
         ]
     assert (prompt.id, prompt.answer, prompt.row) == ("a", "red", {"kind": "x"})
     _check_runs(builder, prompt)
+    assert torch.equal(prompt.positions, positions_of_inputs(theirs, builder.shape)[:, 0])
 
 
 def _check_runs(builder: PromptBuilder, prompt: Prompt) -> None:
-    """Each medium's run of placeholders is where the prompt says, between its markers, and as long as it must be."""
+    """Each medium's runs of placeholders are where the prompt says, between markers, and as long as they must be."""
     shape, ids = builder.shape, prompt.token_ids
-    for start, item in zip(prompt.media_starts, prompt.media, strict=True):
+    for starts, item in zip(prompt.media_starts, prompt.media, strict=True):
         token = shape.video_token if item.kind == "video" else shape.image_token
-        end = start + item.tokens(shape.vision.merge)
-        assert set(ids[start:end]) == {token}
-        assert (ids[start - 1], ids[end]) == (shape.vision_start_token, shape.vision_end_token)
+        assert len(starts) == (item.grid[0] if item.kind == "video" and shape.family.time_as_text else 1)
+        for start in starts:
+            end = start + item.tokens(shape.vision.merge) // len(starts)
+            assert set(ids[start:end]) == {token}
+            assert (ids[start - 1], ids[end]) == (shape.vision_start_token, shape.vision_end_token)
     assert sum(ids.count(token) for token in shape.media_tokens) == sum(item.tokens(2) for item in prompt.media)
     assert prompt.positions.shape == (3, len(ids))
     assert ids[-1] not in shape.media_tokens
@@ -172,7 +199,7 @@ def test_prompts_longer_than_the_limit_are_dropped_whole(model_folder: Path) -> 
     length = len(full.token_ids)
     exact = PromptBuilder(model_folder, length).build("a", messages, items)
     assert exact.token_ids == full.token_ids
-    inside_second = full.media_starts[1] + 3
+    inside_second = full.media_starts[1][0] + 3
     for limit in (length - 1, inside_second):
         with pytest.raises(
             PromptTooLongError, match=rf"^row a: the prompt has {length} tokens; data.maxPromptTokens is {limit}$"
@@ -210,10 +237,32 @@ def test_other_pixels_or_other_timing_make_another_key(builder: PromptBuilder) -
     first, second = pixels(4, 56, 56, 0), pixels(4, 56, 56, 1)
     prompts = [builder.build("a", messages, [media(frames)]) for frames in (first, second, first.copy())]
     slower = builder.build("a", messages, [media(first, fps=1.0)])
-    assert len({prompt.token_ids for prompt in [*prompts, slower]}) == 1
+    # where time is text other timing makes other ids, else other positions of the same
+    assert len({prompt.token_ids for prompt in [*prompts, slower]}) == 1 + builder.shape.family.time_as_text
     assert prompts[0].key == prompts[2].key
     assert len({prompts[0].key, prompts[1].key, slower.key}) == 3
-    assert not torch.equal(prompts[0].positions, slower.positions)
+    if not builder.shape.family.time_as_text:
+        assert not torch.equal(prompts[0].positions, slower.positions)
+
+
+@pytest.mark.parametrize(
+    ("frames", "fps", "times"),
+    [
+        (4, 2.0, [0.25, 1.25]),
+        (5, 2.0, [0.25, 1.25, 2.0]),  # the last frame is repeated, not moved
+        (1, 2.0, [0.0]),
+        (2, 0.5, [1.0]),
+        (4, 0.75, [0.5 / 0.75, 2.5 / 0.75]),
+    ],
+)
+def test_times_of_temporal_rows_are_qwens(frames: int, fps: float, times: list[float]) -> None:
+    from transformers import Qwen3VLProcessor
+
+    rows = -(-frames // 2)
+    video = Media("video", torch.empty(0), (rows, 2, 2), 2 / fps, frames % 2)
+    assert video.times(2) == pytest.approx(times)
+    theirs = Qwen3VLProcessor._calculate_timestamps(None, list(range(frames)), fps, 2)
+    assert [f"{time:.1f}" for time in video.times(2)] == [f"{time:.1f}" for time in theirs]
 
 
 def test_the_processors_own_template_goes_before_the_tokenizers(model_folder: Path, tmp_path: Path) -> None:

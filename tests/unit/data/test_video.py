@@ -96,7 +96,7 @@ def test_the_same_frames_at_two_rates_have_other_positions_in_time(video: Video)
         assert frames.grid(RULES)[0] == 2
         assert frames.seconds_per_grid == 2 / rate
         media = Media("video", torch.from_numpy(frames.patches(RULES)), frames.grid(RULES), frames.seconds_per_grid)
-        positions.append(rope_positions(3 + media.tokens(2), [media], [2], merge=2, tokens_per_second=2))
+        positions.append(rope_positions(3 + media.tokens(2), [media], [(2,)], merge=2, tokens_per_second=2))
     tokens = (positions[0].shape[1] - 3) // 2  # of one temporal row
     assert positions[0][0].tolist()[2:-1] == [2] * tokens + [4] * tokens
     assert positions[1][0].tolist()[2:-1] == [2] * tokens + [6] * tokens

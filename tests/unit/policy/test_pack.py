@@ -24,8 +24,20 @@ def image_prompt() -> Prompt:
     """Two words, an image of 2 x 2 tokens, one word: positions fall back after the image."""
     image = Media("image", torch.zeros(16, 4), (1, 4, 4))
     return Prompt(
-        "image", (1, 2, 9, 9, 9, 9, 3), rope_positions(7, [image], [2], merge=2, tokens_per_second=2), (image,), (2,)
+        "image",
+        (1, 2, 9, 9, 9, 9, 3),
+        rope_positions(7, [image], [(2,)], merge=2, tokens_per_second=2),
+        (image,),
+        ((2,),),
     )
+
+
+def rows_apart() -> Prompt:
+    """A video of two temporal rows of two tokens, each behind a word that stands for its time."""
+    video = Media("video", torch.zeros(16, 4), (2, 2, 4), seconds_per_grid=1.0)
+    starts = ((2, 5),)
+    positions = rope_positions(8, [video], starts, merge=2, tokens_per_second=2)
+    return Prompt("rows apart", (1, 6, 9, 9, 7, 9, 9, 3), positions, (video,), starts)
 
 
 def pack_of(*groups: PackGroup, pad_to: int = 1) -> Pack:
@@ -65,8 +77,16 @@ def test_the_rows_of_repeated_prompts() -> None:
     assert pack.targets.tolist() == [5, 6, 8]
     assert pack.owners == [(2, 0, slice(0, 2)), (2, 1, slice(2, 3))]
     assert pack.groups == []
-    assert pack.media_rows == [(2, 0, 2), (2, 0, 10)]
+    assert pack.media_rows == [(2, 0, (2,)), (2, 0, (10,))]
     assert [(s.start, s.stop, s.prefix, s.mask) for s in pack.segments] == [(0, 8, None, None), (8, 15, None, None)]
+
+
+def test_the_rows_of_a_video_whose_rows_stand_apart() -> None:
+    """Each row is placed like an image: no time in its positions, whatever its seconds."""
+    prompt = rows_apart()
+    assert prompt.positions.tolist() == [[0, 1, 2, 2, 4, 5, 5, 7], [0, 1, 2, 2, 4, 5, 5, 7], [0, 1, 2, 3, 4, 5, 6, 7]]
+    pack = pack_of(PackGroup(1, prompt, members((5,), (8, 9)), split=False))
+    assert pack.media_rows == [(1, 0, (2, 5)), (1, 0, (10, 13))]
 
 
 def test_a_one_token_prompt_reads_no_prefix() -> None:
@@ -127,7 +147,11 @@ def pack_groups(draw: st.DrawFn) -> list[PackGroup]:
     """Groups of distinct numbers, with and without a split, empty responses among them."""
     groups = []
     for number in draw(st.lists(st.integers(0, 50), unique=True, max_size=4)):
-        prompt = draw(st.sampled_from([text_prompt(7), text_prompt(4, 5), text_prompt(*range(20, 31)), image_prompt()]))
+        prompt = draw(
+            st.sampled_from(
+                [text_prompt(7), text_prompt(4, 5), text_prompt(*range(20, 31)), image_prompt(), rows_apart()]
+            )
+        )
         responses = draw(st.lists(st.lists(st.integers(0, 99), max_size=5).map(tuple), max_size=4))
         groups.append(PackGroup(number, prompt, members(*responses), split=draw(st.booleans())))
     return groups
@@ -155,11 +179,12 @@ def test_every_target_is_predicted_from_its_own_sequence(groups: list[PackGroup]
         ]
         for place, row in enumerate(pack.target_rows[tokens].tolist()):
             assert seen[row] == sequence[: len(prompt.token_ids) + place]
-    for group, medium, row in pack.media_rows:
+    for group, medium, rows in pack.media_rows:
         prompt = prompts[group]
-        count = prompt.media[medium].tokens(2)
-        start = prompt.media_starts[medium]
-        assert tuple(pack.token_ids[row : row + count].tolist()) == prompt.token_ids[start : start + count]
+        starts = prompt.media_starts[medium]
+        count = prompt.media[medium].tokens(2) // len(starts)
+        for row, start in zip(rows, starts, strict=True):
+            assert tuple(pack.token_ids[row : row + count].tolist()) == prompt.token_ids[start : start + count]
     unsplit = sum(len(g.prompt.media) for g in groups if not g.split for m in g.members if m.token_ids)
     assert len(pack.media_rows) == unsplit
 

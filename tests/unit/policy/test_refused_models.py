@@ -6,11 +6,19 @@ from typing import Any
 
 import pytest
 
-from rollplex.api.shapes import SHAPES, UnsupportedModelError, config_of_shape, shape_from_config
+from rollplex.api.families import FAMILIES
+from rollplex.api.refusals import UnsupportedModelError
+from rollplex.api.shapes import SHAPES, config_of_shape, shape_from_config
 
 
 def config(**text: Any) -> dict[str, Any]:
     found = config_of_shape(SHAPES["qwen2.5-vl-3b"])
+    found["text_config"] |= text
+    return found
+
+
+def config3(**text: Any) -> dict[str, Any]:
+    found = config_of_shape(SHAPES["qwen3-vl-2b"])
     found["text_config"] |= text
     return found
 
@@ -21,7 +29,7 @@ def flat(**text: Any) -> dict[str, Any]:
     return {**found.pop("text_config"), **found, "model_type": "qwen2_5_vl"}
 
 
-@pytest.mark.parametrize("write", [config, flat])
+@pytest.mark.parametrize("write", [config, flat, config3])
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -43,15 +51,54 @@ def test_a_window_that_is_not_used_is_no_window() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model_type": "qwen2_vl"}, "model_type is 'qwen2_vl'; supported: 'qwen2_5_vl'"),
+        ({"model_type": "qwen2_vl"}, "model_type is 'qwen2_vl'; supported: 'qwen2_5_vl', 'qwen3_vl'$"),
+        ({"model_type": "qwen3_vl_moe"}, "model_type is 'qwen3_vl_moe'; supported: 'qwen2_5_vl', 'qwen3_vl'$"),
+        ({"model_type": "qwen3_5"}, "model_type is 'qwen3_5'; supported: 'qwen2_5_vl', 'qwen3_vl'$"),
+        ({}, "model_type is None"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is set; train from the unquantised folder"),
     ],
 )
 def test_other_models(fields: dict[str, Any], said: str) -> None:
+    found = config()
+    if not fields:
+        del found["model_type"]
     with pytest.raises(UnsupportedModelError, match=said):
-        shape_from_config(config() | fields)
+        shape_from_config(found | fields)
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_every_shape_is_read_back_from_its_config(name: str) -> None:
-    assert shape_from_config(config_of_shape(SHAPES[name]), name) == SHAPES[name]
+@pytest.mark.parametrize(
+    ("text", "vision", "said"),
+    [
+        ({"attention_bias": True}, {}, "attention_bias is true; supported for this model_type: false"),
+        (
+            {"rope_parameters": {"rope_type": "default", "mrope_section": [24, 20, 20]}},
+            {},
+            r"mrope_interleaved is None; supported for this model_type: true \(transformers .*, vLLM would\)",
+        ),
+        ({}, {"hidden_act": "silu"}, "hidden_act of vision_config is 'silu'; supported: 'gelu_pytorch_tanh'"),
+        (
+            {"num_hidden_layers": 3},
+            {},
+            "deepstack_visual_indexes has 3 entries, but num_hidden_layers is 3: what is added .*; name fewer",
+        ),
+    ],
+)
+def test_variants_of_qwen3_vl(text: dict[str, Any], vision: dict[str, Any], said: str) -> None:
+    found = config3(**text)
+    found["vision_config"] |= vision
+    with pytest.raises(UnsupportedModelError, match=said):
+        shape_from_config(found)
+
+
+def test_what_a_qwen3_vl_config_leaves_out_is_transformers_default() -> None:
+    from transformers import Qwen3VLConfig
+
+    config = Qwen3VLConfig().to_dict()
+    text = dict(config["text_config"])
+    read = shape_from_config(
+        config | {"text_config": text | {"rope_parameters": {"mrope_interleaved": True}}, "vision_config": {}}
+    )
+    for key in FAMILIES["qwen3_vl"].vision.values():
+        default = config["vision_config"][key.name]
+        assert (tuple(default) if isinstance(default, list) else default) == key.default, key.name
+    assert (read.head_dim, read.rope_theta) == (text["head_dim"], text["rope_parameters"]["rope_theta"])

@@ -13,7 +13,7 @@ from rollplex.rollout.replay import Judged, ReplayEngine, ReplayError, read_roll
 
 def prompt(name: str, ids: tuple[int, ...] = (5, 6, 7), pixel: float | None = None) -> Prompt:
     media = () if pixel is None else (Media("image", torch.full((4, 3), pixel), (1, 2, 2)),)
-    return Prompt(name, ids, torch.arange(len(ids)).expand(3, -1), media, (1,) * len(media))
+    return Prompt(name, ids, torch.arange(len(ids)).expand(3, -1), media, ((1,),) * len(media))
 
 
 def response(index: int, sample: int, tokens: int, finish: str = "length") -> Response:

@@ -33,7 +33,11 @@ def make_prompt(name: str, tokens: int, *contents: int) -> Prompt:
     """A prompt of ``tokens`` ids; its media only matter by what is in them."""
     media = tuple(make_media(content) for content in contents)
     return Prompt(
-        name, tuple(range(tokens)), torch.zeros(3, tokens, dtype=torch.int64), media, tuple(range(len(media)))
+        name,
+        tuple(range(tokens)),
+        torch.zeros(3, tokens, dtype=torch.int64),
+        media,
+        tuple((at,) for at in range(len(media))),
     )
 
 

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
-class UnsupportedModelError(ValueError):
-    """A model whose mathematics the split passes would not reproduce."""
+from rollplex.api.families import FAMILIES, QWEN2_5_VL, QWEN3_VL, Family
+from rollplex.api.refusals import family_of, refuse_variants, refuse_what_the_split_ignores
 
 
 @dataclass(frozen=True, slots=True)
 class VisionShape:
-    """The vision tower and its projector (Qwen2.5-VL)."""
+    """The vision tower and its projector; what a family does not have keeps its default."""
 
     depth: int
     hidden: int
     heads: int
     intermediate: int
-    full_attention_blocks: tuple[int, ...]
+    full_attention_blocks: tuple[int, ...] = ()  # the other blocks attend within windows
+    deepstack_blocks: tuple[int, ...] = ()  # whose outputs are projected too, and added behind the first decoder layers
+    position_grid: int = 0  # learnt positions: a square of so many, resampled to each picture's grid
     patch: int = 14
     temporal_patch: int = 2
     merge: int = 2  # side of the square of patches that becomes one language token
@@ -50,6 +51,8 @@ class ModelShape:
     kv_heads: int
     vocabulary: int
     vision: VisionShape
+    model_type: str = QWEN2_5_VL.model_type
+    head_size: int | None = None  # None: hidden / heads
     tied_embeddings: bool = False
     norm_epsilon: float = 1e-6
     rope_theta: float = 1_000_000.0
@@ -62,8 +65,13 @@ class ModelShape:
     eos_tokens: tuple[int, ...] = (151645, 151643)
 
     @property
+    def family(self) -> Family:
+        """What sets the model apart from those of other families."""
+        return FAMILIES[self.model_type]
+
+    @property
     def head_dim(self) -> int:
-        return self.hidden // self.heads
+        return self.head_size or self.hidden // self.heads
 
     @property
     def media_tokens(self) -> tuple[int, int]:
@@ -94,7 +102,28 @@ def _qwen(
     )
 
 
-# Not a model of Qwen's: small enough for tests and CPU benchmarks.
+def _qwen3(name: str, hidden: int, layers: int, ffn: int, heads: int, tied: bool, *, large_tower: bool) -> ModelShape:
+    depth, width, inner, taken = (27, 1152, 4304, (8, 16, 24)) if large_tower else (24, 1024, 4096, (5, 11, 17))
+    vision = VisionShape(depth, width, 16, inner, deepstack_blocks=taken, position_grid=2304, patch=16)
+    return ModelShape(
+        name=name,
+        hidden=hidden,
+        layers=layers,
+        ffn=ffn,
+        heads=heads,
+        kv_heads=8,
+        vocabulary=151936,
+        vision=vision,
+        model_type=QWEN3_VL.model_type,
+        head_size=128,
+        tied_embeddings=tied,
+        rope_theta=5_000_000.0,
+        mrope_section=(24, 20, 20),
+        max_positions=262_144,
+    )
+
+
+# Not models of Qwen's: small enough for tests and CPU benchmarks.
 _TINY = ModelShape(
     name="qwen2.5-vl-tiny",
     hidden=128,
@@ -107,6 +136,21 @@ _TINY = ModelShape(
     mrope_section=(4, 6, 6),
     max_positions=2048,
 )
+_TINY3 = ModelShape(
+    name="qwen3-vl-tiny",
+    hidden=128,
+    layers=3,
+    ffn=256,
+    heads=4,
+    kv_heads=2,
+    vocabulary=512,
+    vision=VisionShape(3, 64, 2, 128, deepstack_blocks=(0, 1), position_grid=36, patch=16),
+    model_type=QWEN3_VL.model_type,
+    head_size=32,
+    rope_theta=5_000_000.0,
+    mrope_section=(6, 5, 5),
+    max_positions=2048,
+)
 
 SHAPES: dict[str, ModelShape] = {
     shape.name: shape
@@ -116,12 +160,17 @@ SHAPES: dict[str, ModelShape] = {
         _qwen("qwen2.5-vl-7b", 3584, 28, 18944, 28, 4, 152064, False),
         _qwen("qwen2.5-vl-32b", 5120, 64, 27648, 40, 8, 152064, False),
         _qwen("qwen2.5-vl-72b", 8192, 80, 29568, 64, 8, 152064, False),
+        _TINY3,
+        _qwen3("qwen3-vl-2b", 2048, 28, 6144, 16, True, large_tower=False),
+        _qwen3("qwen3-vl-4b", 2560, 36, 9728, 32, True, large_tower=False),
+        _qwen3("qwen3-vl-8b", 4096, 36, 12288, 32, False, large_tower=True),
+        _qwen3("qwen3-vl-32b", 5120, 64, 25600, 64, False, large_tower=True),
     )
 }
 
 
 def shape_from_config(config: Mapping[str, Any], name: str = "model") -> ModelShape:
-    """Read a Hugging Face Qwen2.5-VL config.
+    """Read a Hugging Face config of a family of :data:`rollplex.api.families.FAMILIES`.
 
     Args:
         config: the parsed ``config.json``; text fields are under ``text_config`` (transformers 5) or flat (4).
@@ -130,13 +179,12 @@ def shape_from_config(config: Mapping[str, Any], name: str = "model") -> ModelSh
         UnsupportedModelError: another model type, or an option (attention dropout, sliding window, quantised weights,
             another rope) that the split passes do not honour; the message names the field, its value and the way out.
     """
-    kind = config.get("model_type")
-    if kind != "qwen2_5_vl":
-        raise UnsupportedModelError(f"config.json: model_type is {kind!r}; supported: 'qwen2_5_vl'")
+    family = family_of(config)
     text: Mapping[str, Any] = config.get("text_config") or config
     tower: Mapping[str, Any] = config.get("vision_config") or {}
     rope: Mapping[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    _refuse_what_the_split_ignores(config, text, rope)
+    refuse_what_the_split_ignores(config, text, rope)
+    refuse_variants(family, text, tower, rope)
     eos = text.get("eos_token_id", config.get("eos_token_id"))
     return ModelShape(
         name=name,
@@ -146,23 +194,13 @@ def shape_from_config(config: Mapping[str, Any], name: str = "model") -> ModelSh
         heads=text["num_attention_heads"],
         kv_heads=text["num_key_value_heads"],
         vocabulary=text["vocab_size"],
-        vision=VisionShape(
-            depth=tower.get("depth", 32),
-            hidden=tower.get("hidden_size", 1280),
-            heads=tower.get("num_heads", 16),
-            intermediate=tower.get("intermediate_size", 3420),
-            full_attention_blocks=tuple(tower.get("fullatt_block_indexes", (7, 15, 23, 31))),
-            patch=tower.get("patch_size", tower.get("spatial_patch_size", 14)),
-            temporal_patch=tower.get("temporal_patch_size", 2),
-            merge=tower.get("spatial_merge_size", 2),
-            window=tower.get("window_size", 112),
-            tokens_per_second=int(tower.get("tokens_per_second", 2)),
-            channels=tower.get("in_channels", tower.get("in_chans", 3)),
-        ),
+        vision=_vision(family, tower),
+        model_type=family.model_type,
+        head_size=None if family.head_dim is None else text.get("head_dim", family.head_dim),
         tied_embeddings=bool(config.get("tie_word_embeddings", False)),
         norm_epsilon=text.get("rms_norm_eps", 1e-6),
-        rope_theta=float(rope.get("rope_theta", text.get("rope_theta", 1_000_000.0))),
-        mrope_section=tuple(rope.get("mrope_section", (16, 24, 24))),
+        rope_theta=float(rope.get("rope_theta", text.get("rope_theta", family.rope_theta))),
+        mrope_section=tuple(rope.get("mrope_section", family.mrope_section)),
         max_positions=text.get("max_position_embeddings", 128_000),
         image_token=config.get("image_token_id", 151655),
         video_token=config.get("video_token_id", 151656),
@@ -172,26 +210,13 @@ def shape_from_config(config: Mapping[str, Any], name: str = "model") -> ModelSh
     )
 
 
-def _refuse_what_the_split_ignores(config: Mapping[str, Any], text: Mapping[str, Any], rope: Mapping[str, Any]) -> None:
-    dropout = text.get("attention_dropout", 0.0)
-    if dropout:
-        raise UnsupportedModelError(
-            f"config.json: attention_dropout is {dropout}; "
-            "a prefix and its suffixes would draw different masks: set it to 0.0"
-        )
-    if text.get("use_sliding_window"):
-        raise UnsupportedModelError(
-            f"config.json: use_sliding_window is true (window {text.get('sliding_window')}); "
-            "suffixes read the whole prefix: set it to false"
-        )
-    activation = text.get("hidden_act", "silu")
-    if activation != "silu":
-        raise UnsupportedModelError(f"config.json: hidden_act is {activation!r}; supported: 'silu'")
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind not in ("default", "mrope"):
-        raise UnsupportedModelError(f"config.json: rope type is {kind!r}; supported: 'default' with mrope_section")
-    if "quantization_config" in config:
-        raise UnsupportedModelError("config.json: quantization_config is set; train from the unquantised folder")
+def _vision(family: Family, tower: Mapping[str, Any]) -> VisionShape:
+    fields: dict[str, Any] = {
+        field: tower.get(key.name, tower.get(key.older or key.name, key.default))
+        for field, key in family.vision.items()
+    }
+    fields = {field: tuple(value) if isinstance(value, list) else value for field, value in fields.items()}
+    return VisionShape(**fields)
 
 
 def shape_from_folder(folder: str | Path) -> ModelShape:
@@ -208,17 +233,17 @@ def shape_from_folder(folder: str | Path) -> ModelShape:
 
 def config_of_shape(shape: ModelShape) -> dict[str, Any]:
     """The Hugging Face config.json of a shape (random-weight benchmarks, tests)."""
-    vision = asdict(shape.vision)
-    return {
-        "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-        "model_type": "qwen2_5_vl",
+    family = shape.family
+    config: dict[str, Any] = {
+        "architectures": [family.architecture],
+        "model_type": family.model_type,
         "tie_word_embeddings": shape.tied_embeddings,
         "image_token_id": shape.image_token,
         "video_token_id": shape.video_token,
         "vision_start_token_id": shape.vision_start_token,
         "vision_end_token_id": shape.vision_end_token,
         "text_config": {
-            "model_type": "qwen2_5_vl_text",
+            "model_type": f"{family.model_type}_text",
             "vocab_size": shape.vocabulary,
             "hidden_size": shape.hidden,
             "intermediate_size": shape.ffn,
@@ -239,19 +264,16 @@ def config_of_shape(shape: ModelShape) -> dict[str, Any]:
             },
         },
         "vision_config": {
-            "model_type": "qwen2_5_vl_vision",
-            "depth": vision["depth"],
-            "hidden_size": vision["hidden"],
-            "num_heads": vision["heads"],
-            "intermediate_size": vision["intermediate"],
+            "model_type": f"{family.model_type}_vision",
             "out_hidden_size": shape.hidden,
-            "patch_size": vision["patch"],
-            "spatial_merge_size": vision["merge"],
-            "temporal_patch_size": vision["temporal_patch"],
-            "window_size": vision["window"],
-            "fullatt_block_indexes": list(vision["full_attention_blocks"]),
-            "tokens_per_second": vision["tokens_per_second"],
-            "in_channels": vision["channels"],
-            "hidden_act": "silu",
+            "hidden_act": family.vision_activation,
         },
     }
+    if family.head_dim is not None:
+        config["text_config"]["head_dim"] = shape.head_dim
+    if family.interleaved_rope:
+        config["text_config"]["rope_parameters"]["mrope_interleaved"] = True
+    for field, key in family.vision.items():
+        value = getattr(shape.vision, field)
+        config["vision_config"][key.name] = list(value) if isinstance(value, tuple) else value
+    return config

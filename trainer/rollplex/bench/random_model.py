@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +16,7 @@ import torch
 
 from rollplex.api.errors import JobError
 from rollplex.api.shapes import SHAPES, ModelShape, config_of_shape
-from rollplex.data.tiny_model import save_processor
+from rollplex.data.tiny_model import save_processor, with_tokens
 from rollplex.policy.policy import Policy
 
 
@@ -34,15 +33,7 @@ def random_folder(name: str) -> Iterator[tuple[Path, ModelShape]]:
         raise JobError.at("--random-weights", f"{name!r} is no shape; choose from {', '.join(SHAPES)}")
     with TemporaryDirectory(prefix="rollplex-") as folder:
         path = Path(folder)
-        ids = save_processor(path)
-        shape = replace(
-            SHAPES[name],
-            image_token=ids["<|image_pad|>"],
-            video_token=ids["<|video_pad|>"],
-            vision_start_token=ids["<|vision_start|>"],
-            vision_end_token=ids["<|vision_end|>"],
-            eos_tokens=(ids["<|im_end|>"],),
-        )
+        shape = with_tokens(SHAPES[name], save_processor(path, SHAPES[name].model_type))
         (path / "config.json").write_text(json.dumps(config_of_shape(shape)))
         yield path, shape
 

@@ -12,7 +12,8 @@ from rollplex.data.pixels import PixelRules
 from rollplex.data.video import Frames, VideoBudget, read_media
 from rollplex.processes import SharedBuffer, WithBuffer
 
-Decoded = tuple[tuple[int, int, int], float, bool]  # grid (t, h, w), seconds per temporal row, found in the cache
+# grid (t, h, w), seconds per temporal row, frames repeated to fill the last row, found in the cache
+Decoded = tuple[tuple[int, int, int], float, int, bool]
 
 
 def import_decoders() -> None:
@@ -30,7 +31,8 @@ def decode(file: MediaFile, budget: VideoBudget, rules: PixelRules, cache: Frame
     dim = 3 * rules.temporal_patch * rules.patch**2
     buffer = SharedBuffer(t * h * w * dim * 4)
     frames.patches(rules, np.frombuffer(buffer.map, dtype=np.float32).reshape(t * h * w, dim))
-    return WithBuffer((grid, frames.seconds_per_grid, cached), buffer)
+    repeated = 0 if frames.kind == "image" else t * rules.temporal_patch - len(frames.pixels)
+    return WithBuffer((grid, frames.seconds_per_grid, repeated, cached), buffer)
 
 
 def _frames(file: MediaFile, budget: VideoBudget, rules: PixelRules, cache: FrameCache | None) -> tuple[Frames, bool]:

@@ -1,7 +1,7 @@
 """From pixels to patches, the way the model folder's own processor does it, with numpy alone.
 
 Worker processes run this, so it imports neither torch nor transformers. A test holds it bit-equal to Hugging Face's
-Qwen2-VL processors.
+processors of Qwen2.5-VL and Qwen3-VL.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ Patches = np.ndarray[Any, np.dtype[np.float32]]  # [t * h * w, patch_dim]
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 MAX_ASPECT_RATIO = 200  # Qwen's limit
+# Processors whose sizes bound the pixels of all of a video's frames together; those of others bound each frame's.
+_BOUND_WHOLE_VIDEOS = ("Qwen3VLVideoProcessor",)
 
 
 class MediaError(Exception):
@@ -40,11 +42,15 @@ class MediaError(Exception):
 
 @dataclass(frozen=True)
 class PixelRules:
-    """What the folder's processor does to pixels: sizes in pixels per frame, mean and std of values in 0..1."""
+    """What the folder's processor does to pixels: sizes in pixels per frame, mean and std of values in 0..1.
+
+    ``video_min`` is of a frame, or, with ``whole_videos``, of all frames together.
+    """
 
     image_min: int = 56 * 56
     image_max: int = 28 * 28 * 1280
     video_min: int = 56 * 56
+    whole_videos: bool = False
     patch: int = 14
     temporal_patch: int = 2
     merge: int = 2
@@ -56,6 +62,10 @@ class PixelRules:
     def factor(self) -> int:
         """Both sides of a frame are multiples of this: one language token's square of patches."""
         return self.patch * self.merge
+
+    def least(self, frames: int) -> int:
+        """Pixels that a frame of a video of so many has at least."""
+        return math.ceil(self.video_min / frames) if self.whole_videos else self.video_min
 
 
 def pixel_rules(folder: str | Path) -> PixelRules:
@@ -70,6 +80,7 @@ def pixel_rules(folder: str | Path) -> PixelRules:
         image_min=image_size[0],
         image_max=image_size[1],
         video_min=video_size[0],
+        whole_videos=video.get("video_processor_type") in _BOUND_WHOLE_VIDEOS,
         patch=image.get("patch_size", 14),
         temporal_patch=image.get("temporal_patch_size", 2),
         merge=image.get("merge_size", 2),

@@ -82,9 +82,8 @@ class PromptBuilder:
             PromptError: placeholders and media do not match, or the last token is a placeholder.
         """
         template_ids = self.token_ids(row_id, messages)
-        merge = self.shape.vision.merge
         ids: list[int] = []
-        starts: list[int] = []
+        starts: list[tuple[int, ...]] = []
         for token in template_ids:
             kind = self._placeholders.get(token)
             if kind is None:
@@ -94,8 +93,7 @@ class PromptBuilder:
             if found == len(media) or media[found].kind != kind:
                 have = [item.kind for item in media]
                 raise PromptError(f"row {row_id}: placeholder {found + 1} is for {kind}, but its media are {have}")
-            starts.append(len(ids))
-            ids += [token] * media[found].tokens(merge)
+            starts.append(self._expand(token, media[found], ids))
         if len(starts) != len(media):
             raise PromptError(
                 f"row {row_id}: {len(media)} media, but the chat template made {len(starts)} placeholders"
@@ -106,10 +104,25 @@ class PromptBuilder:
             )
         if not ids or ids[-1] in self._placeholders:
             raise PromptError(f"row {row_id}: the prompt ends in a placeholder; put text or a template's turn after it")
+        vision = self.shape.vision
         positions = rope_positions(
-            len(ids), media, starts, merge=merge, tokens_per_second=self.shape.vision.tokens_per_second
+            len(ids), media, starts, merge=vision.merge, tokens_per_second=vision.tokens_per_second
         )
         return Prompt(row_id, tuple(ids), positions, tuple(media), tuple(starts), answer, row or {})
+
+    def _expand(self, token: int, media: Media, ids: list[int]) -> tuple[int, ...]:
+        """Append what stands for a medium in the place of its placeholder; where its runs of placeholders begin."""
+        tokens = media.tokens(self.shape.vision.merge)
+        if token == self.shape.image_token or not self.shape.family.time_as_text:
+            ids += [token] * tokens
+            return (len(ids) - tokens,)
+        starts = []
+        for seconds in media.times(self.shape.vision.temporal_patch):
+            # as transformers' processor and vLLM write it; the chat template's own two markers stay around all of it
+            ids += [*self._encode(f"<{seconds:.1f} seconds>", literal=True), self.shape.vision_start_token]
+            starts.append(len(ids))
+            ids += [token] * (tokens // media.grid[0]) + [self.shape.vision_end_token]
+        return tuple(starts)
 
     def text_too_long(self, row_id: str, messages: Messages) -> bool:
         """Whether a prompt is above the limit even if each of its media took a single token.

@@ -168,14 +168,14 @@ class _Decoding:
         """Wait for it; raises MediaError."""
         if self._media is None:
             try:
-                (grid, seconds, cached), values = self._future.result()
+                (grid, seconds, repeated, cached), values = self._future.result()
             except CallTimeoutError as error:
                 raise MediaError("timeout", self._file.name, str(error)) from None
             except WorkerDiedError as error:
                 raise MediaError("crashed", self._file.name, str(error)) from None
             self._count(cached)
             patches = torch.from_numpy(values).view(torch.float32).view(grid[0] * grid[1] * grid[2], -1)
-            self._media = Media(self._file.kind, patches, grid, seconds)
+            self._media = Media(self._file.kind, patches, grid, seconds, repeated)
         return self._media
 
 

@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL of 0.7 M parameters with tokenizer and processor, small enough to train on a laptop's CPU.
+"""A Qwen2.5-VL (or Qwen3-VL) of 0.7 M parameters with tokenizer and processor, to train on a laptop's CPU.
 
 Recipe, also written to the folder's README.md:
 
@@ -12,16 +12,22 @@ Recipe, also written to the folder's README.md:
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rollplex.api.families import QWEN2_5_VL, QWEN3_VL
+from rollplex.api.shapes import SHAPES, ModelShape, config_of_shape
 from rollplex.batch import Media
+from rollplex.data.prompt import PromptBuilder
 from rollplex.data.shapes import ANSWERS, QUESTIONS
 from rollplex.environment import prepare_torchvision
-from rollplex.positions import rope_positions
+
+MODEL_TYPES = {"qwen2.5-vl": QWEN2_5_VL.model_type, "qwen3-vl": QWEN3_VL.model_type}
+NAMES = {"qwen2.5-vl": "Qwen2.5-VL", "qwen3-vl": "Qwen3-VL"}
 
 SPECIAL = (
     "<|endoftext|>",
@@ -39,7 +45,7 @@ SPECIAL = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-# The template that Qwen2.5-VL's own folders carry.
+# The template that Qwen2.5-VL's own folders carry; Qwen3-VL's places media alike.
 CHAT_TEMPLATE = (
     "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}"
     "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
@@ -55,7 +61,7 @@ CHAT_TEMPLATE = (
     "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-VOCABULARY = 512
+VOCABULARY = SHAPES["qwen2.5-vl-tiny"].vocabulary
 PIXELS = {"shortest_edge": 56 * 56, "longest_edge": 64 * 28 * 28}  # what one frame may have after the resize
 GRID = (2, 6, 6)  # what a video of rollplex.data.shapes of the default size has at 2 fps
 WARM_UP_STEPS = 80  # for every kind of question
@@ -63,49 +69,69 @@ WARM_UP_BATCH = 16
 WARM_UP_LEARNING_RATE = 1e-3
 
 
-def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",)) -> None:
-    """Make the model and write it to a Hugging Face folder (< 3 MB, fp32) with a README.md that states the recipe.
+def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",), family: str = "qwen2.5-vl") -> None:
+    """Make the model and write it to a Hugging Face folder (< 4 MB, fp32) with a README.md that states the recipe.
 
     Args:
         out: folder, made if missing.
         seed: of the weights and of the warm-up; the same seed gives the same weights on the same machine.
         kinds: kinds of question whose answer format is warmed up.
+        family: one of :data:`MODEL_TYPES`.
 
     Raises:
-        ValueError: no or an unknown kind.
+        ValueError: no or an unknown kind, or an unknown family.
     """
     unknown = [kind for kind in kinds if kind not in QUESTIONS]
     if unknown or not kinds:
         raise ValueError(f"kinds is {list(kinds)}; choose from {', '.join(QUESTIONS)}")
-    prepare_torchvision()
-    tokenizer = _tokenizer()
-    model = _model(tokenizer, seed)
-    loss = _warm_up(model, tokenizer, kinds, seed)
-    out.mkdir(parents=True, exist_ok=True)
+    if family not in MODEL_TYPES:
+        raise ValueError(f"family is {family!r}; choose from {', '.join(MODEL_TYPES)}")
+    ids = save_processor(out, MODEL_TYPES[family])
+    shape = with_tokens(SHAPES[f"{family}-tiny"], ids)
+    model = _model(shape, ids, seed)
+    model.config.save_pretrained(out)
+    loss = _warm_up(model, PromptBuilder(out, shape.max_positions), kinds, seed)
     model.save_pretrained(out)
-    _save_processor(out, tokenizer)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    (out / "README.md").write_text(_readme(parameters, kinds, seed, loss))
+    (out / "README.md").write_text(_readme(family, parameters, kinds, seed, loss))
 
 
-def save_processor(out: Path) -> dict[str, int]:
+def save_processor(out: Path, model_type: str) -> dict[str, int]:
     """Write tokenizer, chat template and processor alone; returns the ids of the special tokens."""
     prepare_torchvision()
+    from transformers import (
+        Qwen2_5_VLProcessor,
+        Qwen2VLImageProcessor,
+        Qwen2VLVideoProcessor,
+        Qwen3VLProcessor,
+        Qwen3VLVideoProcessor,
+    )
+
+    out.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer()
-    _save_processor(out, tokenizer)
+    given: dict[str, Any] = {"size": PIXELS, "do_sample_frames": False, "cap_pixels_per_frame": False}
+    processor: Any
+    if model_type == QWEN3_VL.model_type:
+        half = [0.5, 0.5, 0.5]  # mean and std in Qwen's own folders
+        image = Qwen2VLImageProcessor(size=PIXELS, patch_size=16, image_mean=half, image_std=half)
+        processor = Qwen3VLProcessor(image, tokenizer, Qwen3VLVideoProcessor(**given), chat_template=CHAT_TEMPLATE)
+    else:
+        image = Qwen2VLImageProcessor(size=PIXELS)
+        processor = Qwen2_5_VLProcessor(image, tokenizer, Qwen2VLVideoProcessor(**given), chat_template=CHAT_TEMPLATE)
+    processor.save_pretrained(out)
     return {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
 
 
-def _save_processor(out: Path, tokenizer: Any) -> None:
-    from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
-
-    processor = Qwen2_5_VLProcessor(
-        Qwen2VLImageProcessor(size=PIXELS),
-        tokenizer,
-        Qwen2VLVideoProcessor(size=PIXELS, do_sample_frames=False, cap_pixels_per_frame=False),
-        chat_template=CHAT_TEMPLATE,
+def with_tokens(shape: ModelShape, ids: Mapping[str, int]) -> ModelShape:
+    """A shape whose special tokens are those of :func:`save_processor`."""
+    return replace(
+        shape,
+        image_token=ids["<|image_pad|>"],
+        video_token=ids["<|video_pad|>"],
+        vision_start_token=ids["<|vision_start|>"],
+        vision_end_token=ids["<|vision_end|>"],
+        eos_tokens=(ids["<|im_end|>"],),
     )
-    processor.save_pretrained(out)
 
 
 def _tokenizer() -> Any:
@@ -139,46 +165,13 @@ def _tokenizer() -> Any:
     return tokenizer
 
 
-def _model(tokenizer: Any, seed: int) -> Any:
-    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+def _model(shape: ModelShape, ids: Mapping[str, int], seed: int) -> Any:
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL}
-    config = Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": VOCABULARY,
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 2048,
-            "rms_norm_eps": 1e-6,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]},
-            "bos_token_id": ids["<|endoftext|>"],
-            "eos_token_id": ids["<|im_end|>"],
-            "pad_token_id": ids["<|endoftext|>"],
-        },
-        vision_config={
-            "depth": 2,
-            "hidden_size": 64,
-            "num_heads": 2,
-            "intermediate_size": 128,
-            "out_hidden_size": 128,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "window_size": 112,
-            "fullatt_block_indexes": [1],
-            "tokens_per_second": 2,
-        },
-        image_token_id=ids["<|image_pad|>"],
-        video_token_id=ids["<|video_pad|>"],
-        vision_start_token_id=ids["<|vision_start|>"],
-        vision_end_token_id=ids["<|vision_end|>"],
-        tie_word_embeddings=False,
-    )
+    document = config_of_shape(shape)
+    document["text_config"] |= {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"]}
     torch.manual_seed(seed)
-    model = Qwen2_5_VLForConditionalGeneration(config).to(torch.float32)
+    model = AutoModelForImageTextToText.from_config(AutoConfig.for_model(**document)).to(torch.float32)
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.08)
@@ -187,36 +180,32 @@ def _model(tokenizer: Any, seed: int) -> Any:
     return model
 
 
-def _warm_up(model: Any, tokenizer: Any, kinds: Sequence[str], seed: int) -> float:
+def _warm_up(model: Any, builder: PromptBuilder, kinds: Sequence[str], seed: int) -> float:
     """Teach the answer format; returns the last loss in nats a token (guessing n words costs ln(n) / 2)."""
     rng = random.Random(seed)
-    prompts: dict[str, list[int]] = {}
+    patch_dim = builder.shape.vision.patch_dim
+    picture = Media("video", torch.empty(0), GRID, seconds_per_grid=1.0)
+    prompts = {}
     for kind in kinds:
         content = [{"type": "video"}, {"type": "text", "text": QUESTIONS[kind]}]
-        messages = [{"role": "user", "content": content}]
-        text = tokenizer.apply_chat_template(
-            messages, chat_template=CHAT_TEMPLATE, tokenize=False, add_generation_prompt=True
-        )
-        text = text.replace("<|video_pad|>", "<|video_pad|>" * (GRID[0] * GRID[1] * GRID[2] // 4))
-        prompts[kind] = tokenizer.encode(text, add_special_tokens=False)
-    stop = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    words = {kind: [tokenizer.convert_tokens_to_ids(word) for word in ANSWERS[kind]] for kind in kinds}
+        prompts[kind] = builder.build(kind, [{"role": "user", "content": content}], [picture])
+    token = builder.tokenizer.convert_tokens_to_ids
+    words = {kind: [token(word) for word in ANSWERS[kind]] for kind in kinds}
     optimizer = torch.optim.AdamW(model.parameters(), lr=WARM_UP_LEARNING_RATE, weight_decay=0.0)
     loss = torch.tensor(float("nan"))
     steps = WARM_UP_STEPS * len(kinds)
     for step in range(steps):
         kind = kinds[step % len(kinds)]
+        prompt = prompts[kind]
         targets = _shuffled(words[kind], WARM_UP_BATCH, rng)
-        ids = torch.tensor([[*prompts[kind], target, stop] for target in targets])
-        pictures = _random_pictures(WARM_UP_BATCH, GRID)
-        media = Media("video", pictures, GRID, seconds_per_grid=1.0)
-        start = prompts[kind].index(model.config.video_token_id)
-        positions = rope_positions(ids.shape[1], [media], [start], merge=2, tokens_per_second=2)
+        ids = torch.tensor([[*prompt.token_ids, target, token("<|im_end|>")] for target in targets])
+        following = torch.arange(prompt.next_position, prompt.next_position + 2).expand(3, -1)
+        positions = torch.cat([prompt.positions, following], dim=1)
         logits = model(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             position_ids=positions[:, None].expand(-1, WARM_UP_BATCH, -1),
-            pixel_values_videos=pictures,
+            pixel_values_videos=_random_pictures(WARM_UP_BATCH, GRID, patch_dim),
             video_grid_thw=torch.tensor([GRID] * WARM_UP_BATCH),
             use_cache=False,
         ).logits[:, -3:-1]
@@ -237,16 +226,16 @@ def _shuffled(words: Sequence[int], length: int, rng: random.Random) -> list[int
     return drawn
 
 
-def _random_pictures(count: int, grid: tuple[int, int, int]) -> torch.Tensor:
+def _random_pictures(count: int, grid: tuple[int, int, int], patch_dim: int) -> torch.Tensor:
     """Patches [count * t * h * w, patch_dim]: a random colour per picture, another per patch, and noise per pixel."""
     t, h, w = grid
     colour = torch.randn(count, 1, 3, 1) + 0.5 * torch.randn(count, t * h * w, 3, 1)
-    return (colour + 0.2 * torch.randn(count, t * h * w, 3, 2 * 14 * 14)).flatten(0, 1).flatten(1)
+    return (colour + 0.2 * torch.randn(count, t * h * w, 3, patch_dim // 3)).flatten(0, 1).flatten(1)
 
 
-def _readme(parameters: int, kinds: Sequence[str], seed: int, loss: float) -> str:
+def _readme(family: str, parameters: int, kinds: Sequence[str], seed: int, loss: float) -> str:
     guessing = "".join(f"- {kind}: 1 in {len(ANSWERS[kind])} ({', '.join(ANSWERS[kind])})\n" for kind in kinds)
-    return f"""# A tiny Qwen2.5-VL for trying out Rollplex
+    return f"""# A tiny {NAMES[family]} for trying out Rollplex
 
 {parameters:,} parameters, fp32, seed {seed}. Made by `rollplex.data.tiny_model`; not a model to use for anything else.
 

@@ -104,7 +104,8 @@ def _read_video(source: str | BytesIO, name: str, budget: VideoBudget, rules: Pi
         frames = []
         for frame in _frames_at(container, stream, [times[index] for index in indices], keyframes):
             if size is None:
-                size = _target(name, frame.height, frame.width, rules, rules.video_min, budget.max_pixels_per_frame)
+                least = rules.least(len(indices))
+                size = _target(name, frame.height, frame.width, rules, least, budget.max_pixels_per_frame)
             frames.append(resize(frame.to_image(), *size))
         if len(frames) < len(indices):
             raise MediaError("truncated", name, f"{len(frames)} of {len(indices)} sampled frames decode")

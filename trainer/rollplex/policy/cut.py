@@ -59,7 +59,8 @@ class Boundary(Cut):
 
 
 class Features(Cut):
-    """The vision features of one medium: a single output [n, hidden]."""
+    """The vision features of one medium, each [n, hidden]: those of its tokens, and behind them those of deepstack,
+    which are added to the first decoder layers' outputs."""
 
     @property
     def tensor(self) -> torch.Tensor:

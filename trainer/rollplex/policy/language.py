@@ -23,7 +23,7 @@ def ensure_model_parallel() -> None:
 
 
 def megatron_config(shape: ModelShape, dtype: torch.dtype) -> TransformerConfig:
-    """Qwen2.5's decoder for Megatron-Core.
+    """The decoder of a shape's family for Megatron-Core.
 
     Megatron's own recompute stays off: it is reentrant, and reentrant checkpointing loses the gradients of boundary KV
     silently, with a correct loss. Recompute is ours (:mod:`rollplex.policy.passes`).
@@ -40,7 +40,8 @@ def megatron_config(shape: ModelShape, dtype: torch.dtype) -> TransformerConfig:
         gated_linear_unit=True,
         activation_func=F.silu,
         add_bias_linear=False,
-        add_qkv_bias=True,
+        add_qkv_bias=shape.family.qkv_bias,
+        qk_layernorm=shape.family.qk_norm,
         hidden_dropout=0.0,
         attention_dropout=0.0,
         use_cpu_initialization=True,
@@ -60,7 +61,7 @@ def build_language(shape: ModelShape, dtype: torch.dtype) -> GPTModel:
     ensure_model_parallel()
     config = megatron_config(shape, dtype)
     assert config.recompute_granularity is None
-    spec = get_gpt_layer_local_spec(normalization="RMSNorm")
+    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=shape.family.qk_norm)
     spec.submodules.self_attention.submodules.core_attention = BoundaryAttention
     model: GPTModel = GPTModel(
         config,

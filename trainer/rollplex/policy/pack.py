@@ -46,7 +46,8 @@ class Pack:
     targets: torch.Tensor  # [M] the response tokens
     owners: list[tuple[int, int, slice]]  # (group, sample, its tokens in M); empty responses own nothing
     groups: list[int]  # groups whose boundary KV is read, in the order Segment.prefix counts
-    media_rows: list[tuple[int, int, int]] = field(default_factory=list)  # (group, medium, first row): unsplit prompts
+    # (group, medium, first rows of its runs): of prompts that are not split
+    media_rows: list[tuple[int, int, tuple[int, ...]]] = field(default_factory=list)
 
 
 def input_tokens(prompt: Prompt, response: Sequence[int], split: bool) -> int:
@@ -68,7 +69,7 @@ def build_pack(groups: Sequence[PackGroup], device: torch.device, pad_to: int = 
     targets: list[int] = []
     owners: list[tuple[int, int, slice]] = []
     read: list[int] = []
-    media_rows: list[tuple[int, int, int]] = []
+    media_rows: list[tuple[int, int, tuple[int, ...]]] = []
 
     def add(group: PackGroup, member: Member) -> None:
         prompt, response = group.prompt, member.token_ids
@@ -80,7 +81,8 @@ def build_pack(groups: Sequence[PackGroup], device: torch.device, pad_to: int = 
         else:
             ids.extend(prompt.token_ids)
             positions.append(torch.cat([prompt.positions[:, :-1], following], dim=1))
-            media_rows.extend((group.group, m, first + at) for m, at in enumerate(prompt.media_starts))
+            for medium, starts in enumerate(prompt.media_starts):
+                media_rows.append((group.group, medium, tuple(first + start for start in starts)))
         rows.extend(range(len(ids) - 1, len(ids) - 1 + len(response)))
         ids.extend(response[:-1])
         owners.append((group.group, member.index, slice(len(targets), len(targets) + len(response))))

@@ -6,6 +6,7 @@ image processor are never asked, so there is no second path that could disagree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,12 +28,30 @@ def engine_input(prompt: Prompt, merge: int) -> Any:
     items: dict[str, list[MultiModalKwargsItem]] = {}
     hashes: dict[str, list[str]] = {}
     places: dict[str, list[PlaceholderRange]] = {}
-    for media, start in zip(prompt.media, prompt.media_starts, strict=True):
+    for media, starts in zip(prompt.media, prompt.media_starts, strict=True):
         items.setdefault(media.kind, []).append(_item(media))
         # keys of the encoder cache and, with the ids, of the prefix cache: equal only for equal pixels and timing
         hashes.setdefault(media.kind, []).append(media.key)
-        places.setdefault(media.kind, []).append(PlaceholderRange(offset=start, length=media.tokens(merge)))
+        places.setdefault(media.kind, []).append(_place(starts, media.tokens(merge) // len(starts)))
     return mm_input(list(prompt.token_ids), MultiModalKwargsItems(items), hashes, places)
+
+
+def _place(starts: Sequence[int], length: int) -> PlaceholderRange:
+    """From the first run to the last; what stands between equally long runs keeps its embeddings."""
+    if len(starts) == 1:
+        return PlaceholderRange(offset=starts[0], length=length)
+    embedded = torch.zeros(starts[-1] + length - starts[0], dtype=torch.bool)
+    for start in starts:
+        embedded[start - starts[0] :][:length] = True
+    return PlaceholderRange(offset=starts[0], length=embedded.numel(), is_embed=embedded)
+
+
+def runs_of(place: PlaceholderRange) -> tuple[int, ...]:
+    """Where the runs of placeholders of a medium begin: what :func:`_place` was made of."""
+    if place.is_embed is None:
+        return (place.offset,)
+    before = torch.cat([place.is_embed.new_zeros(1), place.is_embed[:-1]])
+    return tuple((place.offset + torch.nonzero(place.is_embed & ~before)[:, 0]).tolist())
 
 
 def _item(media: Media) -> MultiModalKwargsItem:

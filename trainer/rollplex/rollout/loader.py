@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,20 +15,25 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 from vllm.model_executor.model_loader.utils import initialize_model, process_weights_after_loading
 from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VLForConditionalGeneration
+from vllm.model_executor.models.qwen3_vl import Qwen3VLForConditionalGeneration
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.utils.torch_utils import set_default_torch_dtype
 
+from rollplex.api.families import QWEN2_5_VL, QWEN3_VL
 from rollplex.batch import Media
 from rollplex.positions import rope_positions
 from rollplex.rollout.compat import keep_embeddings_tied
+from rollplex.rollout.inputs import runs_of
 from rollplex.weights.share import install
 from rollplex.weights.transfer import offered
 
 LOAD_FORMAT = "rollplex"
 
 
-class SharedQwen2_5_VL(Qwen2_5_VLForConditionalGeneration):  # type: ignore[misc]  # noqa: N801 (vLLM's name)
-    """vLLM's Qwen2.5-VL with the trainer's position rule: some versions of vLLM leave the video's timing out."""
+class SharedPositions:
+    """The trainer's position rule for a model of vLLM's: some versions of vLLM leave the video's timing out."""
+
+    config: Any  # vLLM's models have it
 
     # patches arrive normalised; newer versions would normalise them once more on the device
     supports_mm_device_do_normalize = False
@@ -41,11 +47,19 @@ class SharedQwen2_5_VL(Qwen2_5_VLForConditionalGeneration):  # type: ignore[misc
         positions = rope_positions(
             len(input_tokens),
             [_medium(feature) for feature in features],
-            [feature.mm_position.offset for feature in features],
+            [runs_of(feature.mm_position) for feature in features],
             merge=vision.spatial_merge_size,
-            tokens_per_second=int(vision.tokens_per_second),
+            tokens_per_second=int(getattr(vision, "tokens_per_second", 0)),  # 0: time is text
         )
         return positions, int(positions.max()) + 1 - len(input_tokens)
+
+
+class SharedQwen2_5_VL(SharedPositions, Qwen2_5_VLForConditionalGeneration):  # type: ignore[misc]  # noqa: N801 (vLLM's name)
+    """vLLM's Qwen2.5-VL."""
+
+
+class SharedQwen3VL(SharedPositions, Qwen3VLForConditionalGeneration):  # type: ignore[misc]
+    """vLLM's Qwen3-VL."""
 
 
 def _medium(feature: MultiModalFeatureSpec) -> Media:
@@ -102,6 +116,7 @@ def _parameters_without_memory() -> Iterator[None]:
 
 
 def register() -> None:
-    """Tell vLLM of the loader and the model class; registering the class also spares an inspection subprocess."""
+    """Tell vLLM of the loader and the model classes; registering a class also spares an inspection subprocess."""
     register_model_loader(LOAD_FORMAT)(SharedWeightsLoader)
-    ModelRegistry.register_model("Qwen2_5_VLForConditionalGeneration", SharedQwen2_5_VL)
+    ModelRegistry.register_model(QWEN2_5_VL.architecture, SharedQwen2_5_VL)
+    ModelRegistry.register_model(QWEN3_VL.architecture, SharedQwen3VL)

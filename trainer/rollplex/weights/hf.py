@@ -62,6 +62,8 @@ def hf_views(
         put(theirs + "input_layernorm.weight", ours + "input_layernorm.weight")
         put(theirs + "post_attention_layernorm.weight", ours + "pre_mlp_layernorm.weight")
         put(theirs + "self_attn.o_proj.weight", ours + "self_attention.linear_proj.weight")
+        put(theirs + "self_attn.q_norm.weight", ours + "self_attention.q_layernorm.weight")
+        put(theirs + "self_attn.k_norm.weight", ours + "self_attention.k_layernorm.weight")
         put(theirs + "mlp.down_proj.weight", ours + "mlp.linear_fc2.weight")
         fc1 = language.get(ours + "mlp.linear_fc1.weight")
         if fc1 is not None:

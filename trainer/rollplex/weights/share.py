@@ -29,6 +29,8 @@ _LAYER_NAMES = {
     "input_layernorm.weight": "input_layernorm.weight",
     "pre_mlp_layernorm.weight": "post_attention_layernorm.weight",
     "self_attention.linear_proj.weight": "self_attn.o_proj.weight",
+    "self_attention.q_layernorm.weight": "self_attn.q_norm.weight",
+    "self_attention.k_layernorm.weight": "self_attn.k_norm.weight",
     "mlp.linear_fc1.weight": "mlp.gate_up_proj.weight",  # both stack the gate's rows on the up projection's
     "mlp.linear_fc2.weight": "mlp.down_proj.weight",
 }
@@ -106,7 +108,7 @@ class RolloutWeights:
 
 
 def share_weights(language: nn.Module, visual: nn.Module) -> RolloutWeights:
-    """View a trainer's modules as vLLM's Qwen2.5-VL at tensor parallel size 1.
+    """View a trainer's modules as vLLM's model of the same family at tensor parallel size 1.
 
     Args:
         language: Megatron-Core GPTModel.
