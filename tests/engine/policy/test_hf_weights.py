@@ -13,7 +13,7 @@ from torch import nn
 
 from rollplex.policy.policy import Policy, load_policy
 from rollplex.weights.hf import HfView, fuse_gate_up, hf_views
-from tests.engine.tiny import hf_twin, make_folder, random_policy, tiny_shape
+from tests.engine.tiny import MODEL_TYPES, hf_twin, make_folder, random_policy, tiny_shape
 
 Tensors = dict[str, torch.Tensor]
 
@@ -26,10 +26,15 @@ def exported(policy: Policy) -> Tensors:
     return {name: view.tensor().detach().clone() for name, view in views_of(policy).items()}
 
 
+@pytest.fixture(params=MODEL_TYPES)
+def model_type(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(params=[False, True], ids=["untied", "tied"])
-def saved(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Policy, Path]:
+def saved(request: pytest.FixtureRequest, model_type: str, tmp_path: Path) -> tuple[Policy, Path]:
     """A policy, and a folder with its config but no weights yet."""
-    policy = random_policy(tiny_shape(tied=request.param), seed=8)
+    policy = random_policy(tiny_shape(request.param, model_type), seed=8)
     return policy, make_folder(tmp_path / "model", policy.shape)
 
 
@@ -152,12 +157,12 @@ def test_fusing_changes_no_value_and_leaves_other_modules_alone() -> None:
         assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_freezing_by_part() -> None:
+def test_freezing_by_part(model_type: str) -> None:
     def trained(*parts: str) -> set[str]:
-        policy = random_policy(tiny_shape())
+        policy = random_policy(tiny_shape(model_type=model_type))
         policy.freeze(parts)
         return {
-            name.split(".")[0] + (".merger" if ".merger." in name else "")
+            name.split(".")[0] + (".merger" if "merger" in name else "")
             for name, parameter in policy.named_parameters()
             if parameter.requires_grad
         }

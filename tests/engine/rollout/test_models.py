@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -12,11 +13,22 @@ from rollplex.rollout.protocol import Sampling
 from rollplex.weights.hf import fuse_gate_up
 from rollplex.weights.share import share_weights
 from tests.engine.rollout.helpers import run, worst_difference
-from tests.engine.tiny import hf_logprobs, hf_twin, make_folder, medium, prompt, random_policy, text, tiny_shape
+from tests.engine.tiny import (
+    MODEL_TYPES,
+    hf_logprobs,
+    hf_twin,
+    make_folder,
+    medium,
+    prompt,
+    random_policy,
+    text,
+    tiny_shape,
+)
 
 
-def test_tied_embeddings_stay_one_memory(tmp_path: Path) -> None:
-    shape = tiny_shape(tied=True)
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_tied_embeddings_stay_one_memory(tmp_path: Path, model_type: str) -> None:
+    shape = tiny_shape(tied=True, model_type=model_type)
     folder = make_folder(tmp_path, shape)
     # newer vLLM unties a model whose folder also stores the matrix, and compares the two after loading
     save_file({"lm_head.weight": torch.zeros(shape.vocabulary, shape.hidden)}, folder / "model.safetensors")
@@ -39,9 +51,10 @@ def test_tied_embeddings_stay_one_memory(tmp_path: Path) -> None:
     assert torch.distributed.is_initialized(), "the process groups are the trainer's too"
 
 
-def test_bf16_parity(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_bf16_parity(tmp_path: Path, model_type: str) -> None:
     """The bound of DESIGN's invariant 4 in bf16: 0.02 nats in the mean, against fp32 arithmetic on the same weights."""
-    shape = tiny_shape()
+    shape = tiny_shape(model_type=model_type)
     folder = make_folder(tmp_path, shape)
     policy = random_policy(shape).to(torch.bfloat16)
     fuse_gate_up(policy.visual)  # .to() has given each half its own memory

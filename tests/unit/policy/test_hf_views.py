@@ -39,6 +39,21 @@ def test_qkv_is_interleaved_by_query_group(leaf: str) -> None:
     assert torch.equal(fused, rows(48, 32 if leaf == "weight" else 0) + 100), "every row was written, and once"
 
 
+def test_norms_of_queries_and_keys_have_the_names_of_qwen3() -> None:
+    """A head size of its own: 8 heads of 6 are more than the 32 of hidden."""
+    shape = replace(SHAPE, model_type="qwen3_vl", head_size=6)
+    ours = "decoder.layers.0.self_attention."
+    norms = {ours + "q_layernorm.weight": rows(6), ours + "k_layernorm.weight": rows(6) + 10}
+    views = hf_views({**norms, QKV + "weight": rows(72, 32)}, {}, shape)
+    assert views[ATTENTION + "q_norm.weight"].tensor()[0] == 0
+    assert views[ATTENTION + "k_norm.weight"].tensor()[0] == 10
+    assert {name: view.shape for name, view in views.items() if "proj" in name} == {
+        ATTENTION + "q_proj.weight": (48, 32),
+        ATTENTION + "k_proj.weight": (12, 32),
+        ATTENTION + "v_proj.weight": (12, 32),
+    }
+
+
 def test_gate_and_up_are_the_halves_of_the_first_mlp_matrix() -> None:
     fused = rows(12, 32)
     views = hf_views({"decoder.layers.0.mlp.linear_fc1.weight": fused}, {}, SHAPE)
