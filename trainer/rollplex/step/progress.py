@@ -30,7 +30,8 @@ class Progress:
             if missing == 0:
                 self._ready[item.kind].add(item)
         # units that will hold a graph of the actor's between two items, in order, until they do; and those that do
-        self._without_graph = dict.fromkeys(sorted({unit for item in graph for unit in self._opens(item)}))
+        self._opens = {item: units for item in graph if (units := self._units_opened_by(item))}
+        self._without_graph = dict.fromkeys(sorted({unit for units in self._opens.values() for unit in units}))
         self._live: set[int] = set()
 
     def start(self, item: Item) -> None:
@@ -77,23 +78,27 @@ class Progress:
 
         In order, since a unit out of its turn would hold the room that the one before it needs to end.
         """
+        if item not in self._opens:
+            return True
         unit = self._opened_by(item)
         if unit is None or unit in self._live:
             return True
         return len(self._live) < limit and unit == next(iter(self._without_graph), None)
 
-    def _opens(self, item: Item) -> list[int]:
-        """Units whose graph may begin with this item, in order."""
+    def _opened_by(self, item: Item) -> int | None:
+        """The first unit whose graph begins with this item, of those that have not ended."""
+        for unit in self._opens.get(item, ()):
+            if unit in self._live or unit in self._without_graph:
+                return unit
+        return None
+
+    def _units_opened_by(self, item: Item) -> list[int]:
         if item.kind is Kind.ACTOR_PREFIX:
             return [item.index]
         if item.kind is Kind.ENCODE and Item(Kind.ENCODE_BACKWARD, media=item.media) in self._missing:
             readers = (Kind.ACTOR_PREFIX, Kind.ACTOR_SUFFIX)
             return sorted({follower.index for follower in self._followers[item] if follower.kind in readers})
         return []
-
-    def _opened_by(self, item: Item) -> int | None:
-        """The first of them that has not ended."""
-        return next((unit for unit in self._opens(item) if unit in self._live or unit in self._without_graph), None)
 
     def _closed_by(self, unit: int) -> Kind:
         split = Item(Kind.PREFIX_BACKWARD, unit) in self._missing

@@ -53,7 +53,7 @@ class Schedule:
         return True
 
     def _serial(self, item: Item, progress: Progress) -> bool:
-        if not progress.all_complete(Kind.DECODE, Kind.REWARD):
+        if not _decoded(progress):
             return False
         for_reference = item.kind is Kind.ENCODE and not item.media.startswith(ACTOR_MEDIA)
         return for_reference or item.kind in REFERENCE or progress.all_complete(Kind.REF_PREFIX, Kind.REF_SUFFIX)
@@ -72,21 +72,28 @@ class Schedule:
         Backwards go first, since they free memory; then prefixes, as far as ``run_ahead`` lets them: they wait for
         nobody, and suffixes that were kept waiting for them share larger packs. Kind by kind, in unit order.
         """
+        if self.mode == "serial" and not _decoded(progress):
+            return []  # as may_start would say of each
         for kind in _BY_PRIORITY:
-            able = [item for item in progress.ready_of(kind) if self.may_start(item, progress)]
-            if not able:
+            ready = sorted(progress.ready_of(kind), key=_in_turn)
+            able = (item for item in ready if self.may_start(item, progress))
+            first = next(able, None)
+            if first is None:
                 continue
-            if kind not in SUFFIXES or self.deterministic:
-                return [min(able, key=_in_turn)]
-            chosen: list[Item] = []
-            room = self.pack_tokens
-            for item in sorted(able, key=_in_turn):
-                room -= cost(item)
-                if chosen and room < 0:
-                    break
-                chosen.append(item)
+            chosen = [first]
+            if kind in SUFFIXES and not self.deterministic:
+                room = self.pack_tokens - cost(first)
+                for item in able:
+                    room -= cost(item)
+                    if room < 0:
+                        break
+                    chosen.append(item)
             return chosen
         return []
+
+
+def _decoded(progress: Progress) -> bool:
+    return progress.all_complete(Kind.DECODE, Kind.REWARD)
 
 
 def _in_turn(item: Item) -> tuple[int, str]:
