@@ -19,7 +19,7 @@ from rollplex.checkpoint.saver import Committed, Saver
 from rollplex.checkpoint.store import Checkpoint, CheckpointStore
 from rollplex.data.columns import columns_of
 from rollplex.data.dataset import Row, read_rows
-from rollplex.data.loader import Loader
+from rollplex.data.loader import WHERE, Loader
 from rollplex.data.reader import Reader
 from rollplex.evaluation import is_due
 from rollplex.resume import accept, head_of, load_random_state, load_tensors, state_tensors
@@ -35,11 +35,15 @@ from rollplex.telemetry.tracker import refuse_missing
 
 @dataclass
 class Trainer:
-    """The parts; ``at`` is where the run stands, ``start`` where this process took it up."""
+    """The parts; ``at`` is where the run stands, ``start`` where this process took it up.
+
+    ``left_out`` rows of the training set never reach the loader, since their text alone is too long.
+    """
 
     spec: JobSpec
     sampling: Sampling
     loader: Loader
+    left_out: int
     held_out: list[Prompt]
     rollout: Rollout
     rewards: RewardPool
@@ -110,6 +114,7 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
                 skipped_ids=start.skipped_ids,
             )
             loader.check()
+            left_out = reader.left_out[WHERE]
             held_out = reader.read_all(given.held_out, "spec.evaluation.data") if given.held_out else []
             rewards = RewardPool(spec.reward, workers=2)
             stack.callback(rewards.close)
@@ -131,7 +136,19 @@ def open_trainer(given: Input, stop: Stop, progress: Progress) -> Iterator[Train
             store, spec.checkpoint, spec.training.steps, given.head, lambda: state_tensors(models), given.measured
         )
         yield Trainer(
-            spec, setup.sampling(spec), loader, held_out, rollout, rewards, runner, saver, folder, stop, start, start
+            spec=spec,
+            sampling=setup.sampling(spec),
+            loader=loader,
+            left_out=left_out,
+            held_out=held_out,
+            rollout=rollout,
+            rewards=rewards,
+            runner=runner,
+            saver=saver,
+            folder=folder,
+            stop=stop,
+            start=start,
+            at=start,
         )
 
 

@@ -101,6 +101,7 @@ def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
         progress.say(line)
     metrics = step_metrics(result, yardstick)
     metrics |= trainer.loader.metrics()
+    metrics["data/skipped"] += trainer.left_out
     metrics["rollout/stalled"] = trainer.rollout.stalled
     try:
         _keep_rollouts(trainer, trainer.folder.rollouts, result)

@@ -184,9 +184,12 @@ def test_command_line_names_the_field_and_exits_2(
 def test_an_unreadable_video_is_skipped_and_counted(
     data: Path, document: Document, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of 16 videos is cut short: the run goes on without its two questions, and says so."""
+    """One of 16 videos is cut short, one text is too long: the run goes on without these three rows, and says so."""
     broken = data / "videos/0002.mp4"
     broken.write_bytes(broken.read_bytes()[:300])
+    wordy = {"id": "wordy", "messages": [{"role": "user", "content": "colour " * 500}], "answer": "red"}
+    with (data / "train.jsonl").open("a") as rows:
+        rows.write(json.dumps(wordy) + "\n")
     sections = {
         "data": {"train": "data/train.jsonl", "maxPromptTokens": 256},
         "training": {"promptsPerStep": 30, "steps": 1, "seed": 5},
@@ -200,9 +203,10 @@ def test_an_unreadable_video_is_skipped_and_counted(
         patch.setattr(parity, "MAX_FP32", float("inf"))  # its log probabilities are made up
         train(job, "skips")
     (row,) = read_run(Path("runs/skips"), "").rows
-    assert row["data/skipped"] == 2
+    assert row["data/skipped"] == 3
     assert "0002-colour" in caplog.text
     assert "0002-direction" in caplog.text
+    assert "spec.data.train: 1 of 33 rows left out: text alone above maxPromptTokens 256" in caplog.text
 
 
 class _Echo:

@@ -46,7 +46,7 @@ def ratio(sample: Sample, t: int, cap: float) -> torch.Tensor:
 
 
 def ppo(rho: torch.Tensor, advantage: float, n: Numbers) -> torch.Tensor:
-    """PPO's objective by cases (arXiv 1707.06347, figure 1)."""
+    """PPO's objective by cases (arXiv 1707.06347, "Clipped Surrogate Objective")."""
     if advantage > 0 and rho.item() > 1 + n.high:
         return torch.tensor((1 + n.high) * advantage, dtype=rho.dtype)
     if advantage < 0 and rho.item() < 1 - n.low:
@@ -153,7 +153,7 @@ def cispo(batch: Batch, n: Numbers) -> torch.Tensor:
 
 
 def rloo(batch: Batch, n: Numbers) -> torch.Tensor:
-    """arXiv 2402.14740, section 2.2: 1/k sum_i (R_i - mean of the others) grad log pi(y_i); weights as in TIS."""
+    """arXiv 2402.14740, "REINFORCE Leave-One-Out": 1/k sum_i (R_i - mean of the others) grad log pi(y_i); weights as in TIS."""
     objective, responses = torch.zeros((), dtype=torch.float64), 0
     for group in batch:
         for i, sample in enumerate(group):

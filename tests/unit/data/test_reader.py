@@ -42,6 +42,7 @@ def test_rows_too_long_by_their_text_alone_are_left_out_before_any_work(
         assert {name for step in ids(loader, range(1, 3)) for name in step} == {"short", "few"}
         assert not loader.skipped
         assert [prompt.id for prompt in reader.read_all(rows, "spec.evaluation.data")] == ["short", "few"]
+        assert reader.left_out == {"spec.data.train": 1, "spec.evaluation.data": 1}
         with pytest.raises(JobError, match=r"^spec.data.train: no row can be used; skipped: too_long 1 \("):
             Loader(reader, rows[1:2], prompts_per_step=2, seed=1)
 

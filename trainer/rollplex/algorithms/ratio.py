@@ -26,7 +26,8 @@ def policy_gradient(scored: Scored, settings: Settings) -> Surrogate:
 
 
 def clipped_gradient(scored: Scored, settings: Settings) -> Surrogate:
-    """-min(rho A, clip(rho, 1 - low, 1 + high) A) per token (PPO, arXiv 1707.06347, equation 7), rho capped."""
+    """-min(rho A, clip(rho, 1 - low, 1 + high) A) per token (PPO, arXiv 1707.06347, "Clipped Surrogate Objective"),
+    rho capped."""
     return clipped_by(scored.logp - scored.behaviour, scored.advantage, settings)
 
 

@@ -11,7 +11,7 @@ from rollplex.api.algorithm import OPTIONS
 
 
 def leave_one_out(rewards: Sequence[float]) -> list[float]:
-    """r minus the mean of the *other* rewards of its group (section 2.2, the RLOO estimator).
+    """r minus the mean of the *other* rewards of its group ("REINFORCE Leave-One-Out (RLOO)" in the paper).
 
     Computed as n / (n - 1) (r - mean over all), which is the same and gives exact zeros where rewards are equal.
     """

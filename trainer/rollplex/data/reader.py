@@ -36,7 +36,8 @@ AHEAD = 32  # rows decoded ahead where no batch size says how many
 class Reader:
     """Turns rows into prompts. Close it at the end.
 
-    ``cache`` counts media by "hits" and "misses", since the reader was made.
+    ``cache`` counts media by "hits" and "misses", since the reader was made; ``left_out`` the rows that
+    :meth:`short_enough` dropped, by the field that names their set.
 
     Args:
         folder: the model's Hugging Face folder.
@@ -49,6 +50,7 @@ class Reader:
     def __init__(self, folder: str | Path, data: DataSpec) -> None:
         self.data = data
         self.cache: Counter[str] = Counter(hits=0, misses=0)
+        self.left_out: Counter[str] = Counter()
         try:
             self._rules = pixel_rules(folder)
             self._builder = PromptBuilder(folder, data.max_prompt_tokens)
@@ -90,7 +92,7 @@ class Reader:
             JobError: none is left.
         """
         kept = [row for row in rows if not self._builder.text_too_long(row.id, row.messages)]
-        dropped = len(rows) - len(kept)
+        dropped = self.left_out[where] = len(rows) - len(kept)
         if not dropped:
             return rows
         if not kept:

@@ -128,7 +128,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "data/skipped",
         "count",
-        "Rows skipped since the run began (unreadable, too long), each once; the log names each.",
+        "Rows of data.train that cannot be used: those skipped since the run began (unreadable, too long), each once "
+        "and named in the log, and from the first step on those left out because their text alone is too long.",
     ),
     Key("data/cache_hits", "count", "Media whose decoded frames came from the cache, since this process began."),
     Key("data/cache_misses", "count", "Media that were decoded, since this process began."),
