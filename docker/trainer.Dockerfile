@@ -1,5 +1,5 @@
 # The trainer, on CPUs: docker build -f docker/trainer.Dockerfile -t rollplex/trainer:0.1.0 .
-# PyPI has no CPU build of torch: TORCH_INDEX is the index that torch alone is taken from, as in `make setup`.
+# PyPI has no CPU build of torch: TORCH_INDEX is the index that torch and torchvision are taken from, as in `make setup`.
 # Another base, such as a mirror's, or one pinned by digest: --build-arg PYTHON_IMAGE=...
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 

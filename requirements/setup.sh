@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Make .venv with everything that Rollplex needs on a CPU. Run it as `make setup`; it does nothing if nothing changed.
 #   PYTHON       interpreter to build .venv with; by default python3.11, or a python3 that is 3.11
-#   TORCH_INDEX  package index for torch alone
+#   TORCH_INDEX  package index for torch and torchvision alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

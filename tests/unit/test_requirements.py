@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +97,8 @@ def test_lock_has_what_its_packages_ask_for(package: str) -> None:
 
 @pytest.mark.parametrize("package", sorted(ENGINES))
 def test_installed_engines_are_the_pinned_ones(package: str) -> None:
-    assert importlib.metadata.version(package) == ENGINES[package], "run: make setup"
+    """Of a number without a build, as torchvision's, any build may be installed."""
+    assert SpecifierSet(f"=={ENGINES[package]}").contains(importlib.metadata.version(package)), "run: make setup"
 
 
 def test_lock_leaves_the_engines_out() -> None:

@@ -153,7 +153,10 @@ def cispo(batch: Batch, n: Numbers) -> torch.Tensor:
 
 
 def rloo(batch: Batch, n: Numbers) -> torch.Tensor:
-    """arXiv 2402.14740, "REINFORCE Leave-One-Out": 1/k sum_i (R_i - mean of the others) grad log pi(y_i); weights as in TIS."""
+    """arXiv 2402.14740, "REINFORCE Leave-One-Out": 1/k sum_i (R_i - mean of the others) grad log pi(y_i).
+
+    Weights as in TIS.
+    """
     objective, responses = torch.zeros((), dtype=torch.float64), 0
     for group in batch:
         for i, sample in enumerate(group):
