@@ -86,7 +86,7 @@ def _qwen(
         depth=32,
         hidden=1280,
         heads=16,
-        intermediate=3456 if name.endswith("32b") else 3420,
+        intermediate=3456 if name.endswith(("32b", "72b")) else 3420,
         full_attention_blocks=(7, 15, 23, 31),
     )
     return ModelShape(
