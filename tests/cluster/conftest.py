@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
 from tests.cluster.jobs import CLAIM
+from tests.cluster.shared import SharedOperator
 from tests.cluster.situation import Situation
 
 _numbers = itertools.count(1)
@@ -25,11 +26,32 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield started
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that the shared operator must not disturb come last, so that it is started once."""
+    items.sort(key=lambda item: _is_undisturbed(getattr(item, "fixturenames", ())))
+
+
+def _is_undisturbed(fixtures: Sequence[str]) -> bool:
+    return "namespace" in fixtures and "situation" not in fixtures
+
+
+@pytest.fixture(scope="session")
+def shared(plane: ControlPlane, kubelet: FakeKubelet, history: History) -> Iterator[SharedOperator]:
+    """The operator of all tests that use ``situation``."""
+    operator = SharedOperator(plane, kubelet, history)
+    yield operator
+    operator.stop()
+
+
 @pytest.fixture
-def namespace(plane: ControlPlane) -> Iterator[str]:
-    """A namespace of the test's own."""
-    with fresh_namespace(plane) as name:
-        yield name
+def namespace(request: pytest.FixtureRequest, plane: ControlPlane, shared: SharedOperator) -> Iterator[str]:
+    """A namespace of the test's own; nobody serves it but where the test uses ``situation``."""
+    if _is_undisturbed(request.fixturenames):
+        shared.stop()
+        with fresh_namespace(plane) as name:
+            yield name
+    else:
+        yield new_namespace(plane)
 
 
 @pytest.fixture
@@ -68,20 +90,27 @@ def bare(plane: ControlPlane, kubelet: FakeKubelet, history: History, namespace:
 
 
 @pytest.fixture
-def situation(bare: Situation) -> Iterator[Situation]:
+def situation(shared: SharedOperator, namespace: str) -> Iterator[Situation]:
     """A namespace with an operator. After the test all that must hold after every situation is asserted."""
-    bare.start_operator()
-    yield bare
-    bare.check()
+    served = shared.situation(namespace)
+    yield served
+    served.close()
+    shared.check(served)
 
 
 @contextlib.contextmanager
 def fresh_namespace(plane: ControlPlane, labels: dict[str, str] | None = None) -> Iterator[str]:
     """A namespace of a name that was never used; its deletion is asked for afterwards, not waited for."""
-    name = f"test-{next(_numbers)}"
-    make_namespace(plane, name, labels)
+    name = new_namespace(plane, labels)
     yield name
     delete_namespace(plane, name)
+
+
+def new_namespace(plane: ControlPlane, labels: dict[str, str] | None = None) -> str:
+    """A namespace of a name that was never used, which stays."""
+    name = f"test-{next(_numbers)}"
+    make_namespace(plane, name, labels)
+    return name
 
 
 def make_namespace(plane: ControlPlane, name: str, labels: dict[str, str] | None = None) -> None:

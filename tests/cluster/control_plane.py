@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shutil
 import ssl
@@ -18,24 +17,14 @@ from typing import Any
 import yaml
 
 from tests.cluster import programs
+from tests.cluster.audit import AUDIT_POLICY, AuditLog
 from tests.cluster.certificates import Pair, issue, make_authority, make_signing_key
 from tests.cluster.client import Client, Kubectl
+from tests.cluster.helm import operator_rules
 from tests.cluster.processes import Program, free_port
 
 CRDS = programs.REPOSITORY / "crds"
 OPERATORS = "rollplex-operators"  # group of the users that operators run as
-# Every write, with its user and user agent: who wrote what is read from here.
-AUDIT_POLICY = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [
-        {"level": "None", "verbs": ["get", "list", "watch"]},
-        {"level": "None", "users": ["scheduler", "controllers"]},
-        {"level": "Metadata"},
-    ],
-}
-NATIVE_GANG = "GenericWorkload=true"
 
 
 class ControlPlane:
@@ -73,6 +62,7 @@ class ControlPlane:
         self._crds = sorted(CRDS.glob("*.yaml")) if crds is None else crds
         self._etcd_port = free_port()
         self._commands: dict[str, list[str | Path]] = {}
+        self._audit = AuditLog(self.audit_log)
 
     def __enter__(self) -> ControlPlane:
         try:
@@ -171,8 +161,7 @@ class ControlPlane:
 
     def writes(self, user: str, since: int = 0) -> list[dict[str, Any]]:
         """The writes of a user as the API server recorded them, from the ``since``-th on."""
-        lines = [json.loads(line) for line in self.audit_log.read_text().splitlines() if f'"{user}"' in line]
-        return [line for line in lines if line["user"]["username"] == user][since:]
+        return self._audit.of(user)[since:]
 
     def _start_etcd(self) -> None:
         peer = f"http://127.0.0.1:{free_port()}"
@@ -202,15 +191,16 @@ class ControlPlane:
         (self.folder / "audit-policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
 
     def _let_operators_in(self) -> None:
-        self.client().request(
-            "POST",
-            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-            {
-                "metadata": {"name": OPERATORS},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": OPERATORS}],
-            },
-        )
+        """What the chart gives the operator, and no more: a right that it lacks fails tests."""
+        group = "rbac.authorization.k8s.io"
+        role = {"metadata": {"name": OPERATORS}, "rules": operator_rules()}
+        binding = {
+            "metadata": {"name": OPERATORS},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": OPERATORS},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": OPERATORS}],
+        }
+        for plural, body in (("clusterroles", role), ("clusterrolebindings", binding)):
+            self.client().request("POST", f"/apis/{group}/v1/{plural}", body)
 
     def _install_crds(self) -> None:
         client = self.client()
@@ -231,6 +221,7 @@ class ControlPlane:
                 *("--root-ca-file", self.authority.certificate, "--service-account-private-key-file", key),
                 # nodes have no kubelet that would keep them ready
                 "--controllers=*,-node-lifecycle-controller",
+                "--pvclaimbinder-sync-period=1s",  # a claim that is not bound at once would wait for 15 s
                 *gates,
             ],
             "scheduler": [

@@ -19,9 +19,10 @@ from rollplex_operator import names
 from tests.cluster import pod_status
 from tests.cluster.client import Object
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.jobs import NODE_LABEL
 from tests.cluster.kubelet_api import KubeletApi, cancel_all, own_subnet, status_server
 
-NODE_LABEL = "rollplex-tests/nodes"
+FOR_ALL = "node"  # prefix of the nodes that take every pod
 BIG = {
     "cpu": "100000",
     "memory": "1Pi",
@@ -123,13 +124,14 @@ class FakeKubelet:
         capacity: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Make Ready nodes; ``nodeSelector: {rollplex-tests/nodes: PREFIX}`` chooses them."""
+        """Make Ready nodes. Those of another prefix than ``node`` take only the pods of :func:`on_nodes`."""
         made = [f"{prefix}-{number}" for number in range(count)]
         self._nodes.update(made)
+        every, size = {NODE_LABEL: prefix, **(labels or {})}, {**BIG, **(capacity or {})}
+        taints = [] if prefix == FOR_ALL else [{"key": NODE_LABEL, "value": prefix, "effect": "NoSchedule"}]
 
         async def make() -> None:
-            every = {NODE_LABEL: prefix, **(labels or {})}
-            await asyncio.gather(*(self._api.make_node(name, {**BIG, **(capacity or {})}, every) for name in made))
+            await asyncio.gather(*(self._api.make_node(name, size, every, taints) for name in made))
 
         self._call(make())
         return made

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rollplex_operator.names import FIELD_MANAGER
 from tests.cluster import programs
 from tests.cluster.client import Object
 
@@ -36,3 +38,10 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = "ops", char
     """The objects that the chart makes, hooks included."""
     text = helm("template", "r", str(chart), "--namespace", namespace, values=values)
     return [each for each in yaml.safe_load_all(text) if each]
+
+
+@cache
+def operator_rules() -> list[dict[str, Any]]:
+    """The rules of the roles that the chart gives the operator: those of jobs, and that of its lease."""
+    roles = render({"fullnameOverride": FIELD_MANAGER, "rbac": {"aggregatedRoles": False}})
+    return [rule for role in roles if role["kind"] in ("ClusterRole", "Role") for rule in role["rules"]]

@@ -8,6 +8,7 @@ from tests.cluster.client import Object
 
 TARGET = 10  # steps of every job here
 CLAIM = "data"  # where all their files are
+NODE_LABEL = "rollplex-tests/nodes"
 
 
 def make_job(name: str = "job", nodes: int = 2, **spec: Any) -> Object:
@@ -34,8 +35,9 @@ def make_job(name: str = "job", nodes: int = 2, **spec: Any) -> Object:
 
 
 def on_nodes(prefix: str) -> dict[str, Any]:
-    """A pod template that chooses the nodes of a prefix."""
-    return {"spec": {"nodeSelector": {"rollplex-tests/nodes": prefix}}}
+    """A pod template that chooses the nodes of a prefix, which take no other pods."""
+    tolerations = [{"key": NODE_LABEL, "operator": "Exists"}]
+    return {"spec": {"nodeSelector": {NODE_LABEL: prefix}, "tolerations": tolerations}}
 
 
 def merge(into: dict[str, Any], what: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import json
 import random
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -95,7 +95,9 @@ class KubeletApi:
             if answer.status not in (200, 404, 409):
                 raise RuntimeError(f"{path}: {answer.status} {await answer.text()}")
 
-    async def make_node(self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str]) -> None:
+    async def make_node(
+        self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]
+    ) -> None:
         """A node with nothing on it, Ready."""
         every = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **labels}
         # without that feature the scheduler keeps pods that restart in place off the node
@@ -106,7 +108,7 @@ class KubeletApi:
             "conditions": [_ready(True)],
             "declaredFeatures": features,
         }
-        body = {"metadata": {"name": name, "labels": every}, "status": status}
+        body = {"metadata": {"name": name, "labels": every}, "spec": {"taints": taints}, "status": status}
         async with self._session.post("/api/v1/nodes", json=body) as answer:
             if answer.status != 201:
                 raise RuntimeError(f"node {name}: {answer.status} {await answer.text()}")

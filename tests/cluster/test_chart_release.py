@@ -93,7 +93,7 @@ def test_restricted_namespace_takes_the_pods(server: ControlPlane, released: Non
 
 
 CALLS = [
-    *((verb, "rollplexjobs.rollplex.io") for verb in ("get", "list", "watch")),
+    *((verb, "rollplexjobs.rollplex.io") for verb in ("get", "list", "watch", "delete")),
     ("update", "rollplexjobs.rollplex.io/status"),
     *((verb, "pods") for verb in ("get", "list", "watch", "create", "delete")),
     *(
@@ -110,7 +110,6 @@ NOT_ALLOWED = [
     ("update", "pods"),
     ("create", "pods/exec"),
     ("create", "rollplexjobs.rollplex.io"),
-    ("delete", "rollplexjobs.rollplex.io"),
     ("patch", "rollplexjobs.rollplex.io"),
     ("create", "roles.rbac.authorization.k8s.io"),
     ("create", "deployments.apps"),

@@ -6,9 +6,10 @@ import pytest
 
 from rollplex_operator import names
 from tests.cluster.client import RefusedError
-from tests.cluster.conftest import delete_namespace, make_namespace
+from tests.cluster.conftest import new_namespace
 from tests.cluster.fake_kubelet import Fate
 from tests.cluster.jobs import make_job
+from tests.cluster.shared import SharedOperator
 from tests.cluster.situation import Situation
 
 LONGEST = 50
@@ -40,25 +41,18 @@ def test_case_01_every_child_of_the_longest_name_is_made(situation: Situation, n
     assert hosts == {(f"{name}-{index}", name) for index in range(nodes)}
 
 
-def test_case_02_jobs_of_one_name_in_two_namespaces(situation: Situation) -> None:
-    other_name = f"{situation.namespace}-b"
-    make_namespace(situation.plane, other_name)
-    other = Situation(situation.plane, situation.kubelet, situation.history, other_name)
-    other.start_operator()
-    try:
-        situation.create()
-        other.create()
-        situation.wait("job", "Running")
-        other.wait("job", "Running")
-        before = other.pods()
-        situation.client.delete("rollplexjobs", "job")
-        situation.wait_for("the first job's pods are gone", lambda: not situation.pods())
-        assert other.pods() == before
-        assert other.status()["phase"] == "Running"
-        other.check()
-    finally:
-        other.close()
-        delete_namespace(situation.plane, other_name)
+def test_case_02_jobs_of_one_name_in_two_namespaces(situation: Situation, shared: SharedOperator) -> None:
+    other = shared.situation(new_namespace(situation.plane))
+    situation.create()
+    other.create()
+    situation.wait("job", "Running")
+    other.wait("job", "Running")
+    before = other.pods()
+    situation.client.delete("rollplexjobs", "job")
+    situation.wait_for("the first job's pods are gone", lambda: not situation.pods())
+    assert other.pods() == before
+    assert other.status()["phase"] == "Running"
+    shared.check(other)
 
 
 @pytest.mark.parametrize("times", [4, pytest.param(20, marks=pytest.mark.long)])

@@ -15,7 +15,7 @@ from tests.cluster.situation import Situation
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 # what the operator needs in a namespace that it serves, and nothing beyond it
 NAMESPACED = [
-    {"apiGroups": ["rollplex.io"], "resources": ["rollplexjobs"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["rollplex.io"], "resources": ["rollplexjobs"], "verbs": ["get", "list", "watch", "delete"]},
     {"apiGroups": ["rollplex.io"], "resources": ["rollplexjobs/status"], "verbs": ["update"]},
     {"apiGroups": ["rollplex.io"], "resources": ["rollplexjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.conftest import fresh_namespace
+from tests.cluster.conftest import new_namespace
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
 from tests.cluster.jobs import has_reason, on_nodes
 from tests.cluster.kueue import make_queue, running_kueue
+from tests.cluster.shared import SharedOperator
 from tests.cluster.situation import Situation
 
 ROOM_FOR_ONE = {"cpu": "4", "memory": "64Gi"}  # of two jobs of 2 nodes with 2 CPUs each
@@ -31,26 +32,21 @@ def gang_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
 
 
 @pytest.fixture(scope="module")
-def gang_kubelet(gang_plane: ControlPlane) -> Iterator[FakeKubelet]:
-    with FakeKubelet(gang_plane) as kubelet:
+def gang_operator(gang_plane: ControlPlane) -> Iterator[SharedOperator]:
+    """An operator that serves it."""
+    with FakeKubelet(gang_plane) as kubelet, History(gang_plane) as history:
         kubelet.add_nodes("node", 4)
-        yield kubelet
-
-
-@pytest.fixture(scope="module")
-def gang_history(gang_plane: ControlPlane) -> Iterator[History]:
-    with History(gang_plane) as history:
-        yield history
+        operator = SharedOperator(gang_plane, kubelet, history)
+        yield operator
+        operator.stop()
 
 
 @pytest.fixture
-def gangs(gang_plane: ControlPlane, gang_kubelet: FakeKubelet, gang_history: History) -> Iterator[Situation]:
-    with fresh_namespace(gang_plane) as namespace:
-        situation = Situation(gang_plane, gang_kubelet, gang_history, namespace)
-        situation.start_operator()
-        yield situation
-        situation.check()
-        situation.close()
+def gangs(gang_plane: ControlPlane, gang_operator: SharedOperator) -> Iterator[Situation]:
+    """A namespace there, with an operator."""
+    situation = gang_operator.situation(new_namespace(gang_plane))
+    yield situation
+    gang_operator.check(situation)
 
 
 def queued(situation: Situation, name: str, priority: str | None = None) -> None:

@@ -79,7 +79,7 @@ capabilities: {drop: [ALL]}
 {{- define "rollplex.jobRules" -}}
 - apiGroups: [rollplex.io]
   resources: [rollplexjobs]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, delete]  # runPolicy.ttlSecondsAfterFinished
 - apiGroups: [rollplex.io]
   resources: [rollplexjobs/status]
   verbs: [update]
