@@ -16,11 +16,11 @@ from tests.engine.conftest import Rig
 from tests.engine.rollout.helpers import run, worst_difference
 from tests.engine.tiny import medium, prompt, text
 
+# by model type: every kind of parameter
 LANGUAGE = [
     "embedding.word_embeddings.weight",
     "decoder.layers.0.input_layernorm.weight",
     "decoder.layers.0.self_attention.linear_qkv.weight",
-    "decoder.layers.0.self_attention.linear_qkv.bias",
     "decoder.layers.0.self_attention.linear_proj.weight",
     "decoder.layers.0.pre_mlp_layernorm.weight",
     "decoder.layers.0.mlp.linear_fc1.weight",
@@ -33,11 +33,29 @@ VISUAL = [
     "blocks.0.norm1.weight",
     "blocks.0.norm2.weight",
     *(f"blocks.0.attn.{part}.{leaf}" for part in ("qkv", "proj") for leaf in ("weight", "bias")),
-    *(f"blocks.0.mlp.{part}_proj.{leaf}" for part in ("gate", "up", "down") for leaf in ("weight", "bias")),
-    "merger.ln_q.weight",
-    *(f"merger.mlp.{part}.{leaf}" for part in (0, 2) for leaf in ("weight", "bias")),
 ]
-NAMES = [f"language.{name}" for name in LANGUAGE] + [f"visual.{name}" for name in VISUAL]
+COMMON = [f"language.{name}" for name in LANGUAGE] + [f"visual.{name}" for name in VISUAL]
+QWEN3_MERGER = [f"{part}.{leaf}" for part in ("norm", "linear_fc1", "linear_fc2") for leaf in ("weight", "bias")]
+OWN = {
+    "qwen2_5_vl": [
+        "language.decoder.layers.0.self_attention.linear_qkv.bias",
+        *(f"visual.blocks.0.mlp.{part}_proj.{leaf}" for part in ("gate", "up", "down") for leaf in ("weight", "bias")),
+        "visual.merger.ln_q.weight",
+        *(f"visual.merger.mlp.{part}.{leaf}" for part in (0, 2) for leaf in ("weight", "bias")),
+    ],
+    "qwen3_vl": [
+        "language.decoder.layers.0.self_attention.q_layernorm.weight",
+        "language.decoder.layers.0.self_attention.k_layernorm.weight",
+        "visual.patch_embed.proj.bias",
+        "visual.pos_embed.weight",
+        "visual.blocks.0.norm1.bias",
+        "visual.blocks.0.norm2.bias",
+        *(f"visual.blocks.0.mlp.linear_fc{part}.{leaf}" for part in (1, 2) for leaf in ("weight", "bias")),
+        *(f"visual.merger.{leaf}" for leaf in QWEN3_MERGER),
+        *(f"visual.deepstack_merger_list.0.{leaf}" for leaf in QWEN3_MERGER),
+    ],
+}
+NAMES = [(model_type, name) for model_type, own in OWN.items() for name in COMMON + own]
 
 
 def batch(rig: Rig) -> list[Prompt]:
@@ -48,12 +66,14 @@ def batch(rig: Rig) -> list[Prompt]:
 
 def test_names_are_every_kind_of_parameter(rig: Rig) -> None:
     def kinds(names: list[str]) -> set[str]:
-        return {re.sub(r"\.(layers|blocks)\.\d+\.", r".\1.N.", name) for name in names}
+        numbered = r"\.(layers|blocks|deepstack_merger_list)\.\d+\."
+        return {re.sub(numbered, r".\1.N.", name) for name in names}
 
-    assert kinds(NAMES) == kinds([name for name, _ in rig.policy.named_parameters()])
+    names = [name for model_type, name in NAMES if model_type == rig.shape.model_type]
+    assert kinds(names) == kinds([name for name, _ in rig.policy.named_parameters()])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("session_rig", "name"), NAMES, indirect=["session_rig"])
 def test_update_in_place_is_visible(rig: Rig, name: str) -> None:
     prompts = batch(rig)
     before = run(rig.engine, prompts, 1, Sampling(max_tokens=5))  # fills both caches with the old weights' work
@@ -88,7 +108,7 @@ def test_stale_work_breaks_parity(rig: Rig, stale: str, monkeypatch: pytest.Monk
     run(rig.engine, prompts, 1)
     rig.engine.retire()
     with torch.no_grad():
-        rig.policy.get_parameter("visual.blocks.0.mlp.down_proj.weight").mul_(2)
+        rig.policy.get_parameter("visual.blocks.0.attn.proj.weight").mul_(2)
         rig.policy.get_parameter("language.decoder.layers.0.self_attention.linear_qkv.weight").mul_(1.3)
     if stale == "encoder cache":
         monkeypatch.setattr(rig.engine._engine, "reset_encoder_cache", lambda: None)
@@ -120,7 +140,7 @@ def test_every_parameter_is_aliased_or_copied(rig: Rig) -> None:
 
 def test_leftovers_are_named(rig: Rig) -> None:
     (model,) = rig.engine._engine.apply_model(lambda model: model)
-    name = "visual.merger.ln_q.weight"
+    name = "visual.blocks.0.norm1.weight"
     fewer = {key: view for key, view in rig.weights.views.items() if key != name}
     with pytest.raises(WeightLayoutError, match=f"trainer does not have: {name}"):
         install(model, dataclasses.replace(rig.weights, views=fewer))
@@ -144,6 +164,7 @@ def test_trainer_parameter_without_a_place_is_named(rig: Rig) -> None:
         del rig.policy.language.adapter
 
 
+@pytest.mark.parametrize("session_rig", ["qwen2_5_vl"], indirect=True)
 def test_unfused_tower_is_refused(rig: Rig) -> None:
     tower = build_vision(rig.shape, torch.float32)
     with pytest.raises(WeightLayoutError, match=r"blocks\.0\.mlp\.gate_proj\.weight.*fuse_gate_up"):
