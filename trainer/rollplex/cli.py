@@ -161,12 +161,17 @@ def shapes(
 
 
 @data_app.command()
-def model(out: Out, kinds: Kinds = "colour", seed: Seed = 1) -> None:
-    """Make a tiny Qwen2.5-VL with tokenizer and processor, warmed up on the form of an answer."""
+def model(
+    out: Out,
+    kinds: Kinds = "colour",
+    seed: Seed = 1,
+    family: Annotated[str, typer.Option("--family", help="qwen2.5-vl or qwen3-vl.")] = "qwen2.5-vl",
+) -> None:
+    """Make a tiny Qwen2.5-VL or Qwen3-VL with tokenizer and processor, warmed up on the form of an answer."""
     from rollplex.data.tiny_model import make
 
     with _writing(out), _bad_parameter():
-        make(out, seed, _words(kinds))
+        make(out, seed, _words(kinds), family)
 
 
 @contextmanager
