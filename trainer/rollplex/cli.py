@@ -97,6 +97,43 @@ def train(
 
 
 @app.command()
+def plan(
+    job: Job,
+    overrides: Overrides = None,
+    ranks: Ranks = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME|GB", help="h800, h100, h200, b200, cpu, or a GPU's memory in GB."),
+    ] = None,
+    hardware: Annotated[
+        Path | None, typer.Option("--hardware", metavar="FILE", help="Figures that rollplex calibrate measured.")
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option("--prompt-tokens", help="Of a prompt; the limit by default.")
+    ] = None,
+    response_tokens: Annotated[
+        int | None, typer.Option("--response-tokens", help="Of a response, median; half the limit by default.")
+    ] = None,
+    sweep: Annotated[
+        str | None, typer.Option("--sweep", metavar="PARAMETER=VALUE,VALUE", help="Plan once for each value.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the plan as JSON too.")
+    ] = None,
+    png_file: Annotated[Path | None, typer.Option("--png", metavar="FILE", help="Draw the plan too.")] = None,
+) -> None:
+    """Say what a job needs of a GPU's memory and how long a step takes, without one."""
+    valid = load_job(job, overrides or (), context="job", ranks=ranks)
+    from rollplex.planner.command import Options, plan_command
+
+    spec = valid.spec
+    # as rollplex train counts: on CPU one rank unless told otherwise
+    default = 1 if (gpu or spec.hardware.profile) == "cpu" else spec.nodes * spec.hardware.ranks_per_node
+    options = Options(ranks or default, gpu, hardware, prompt_tokens, response_tokens, sweep, json_file, png_file)
+    typer.echo(plan_command(valid, options))
+
+
+@app.command()
 def bench(
     job: Job,
     overrides: Overrides = None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rollplex.api.job import JobSpec
-from rollplex.planner.plan import JobPlan, plan_job
+from rollplex.planner.plan import JobPlan, per_sample, quick
 from rollplex.planner.workload import TEXT_TOKENS, Workload
 from rollplex.weights.layout import LayoutError
 
@@ -18,12 +18,14 @@ class Change:
     text: str
     peak: int
     fits: bool
-    slower: float  # seconds per sample, over the job's as it is
+    slower: float  # GPU seconds a sample over the job's as it is, less one
 
     def __str__(self) -> str:
-        more = "slower" if self.slower >= 0 else "faster"
+        more = "more" if self.slower >= 0 else "less"
         fits = "fits" if self.fits else "does not fit yet"
-        return f"{self.text}: peak {self.peak / 2**30:.1f} GiB ({fits}), {abs(self.slower):.1%} {more} per sample"
+        return (
+            f"{self.text}: peak {self.peak / 2**30:.1f} GiB ({fits}), {abs(self.slower):.1%} {more} GPU time a sample"
+        )
 
 
 def advice(spec: JobSpec, plan: JobPlan) -> list[Change]:
@@ -31,24 +33,21 @@ def advice(spec: JobSpec, plan: JobPlan) -> list[Change]:
     found = []
     for text, changed, work in _changes(spec, plan.work):
         try:
-            other = plan_job(changed, work, plan.hardware)
+            other, seconds = quick(changed, work, plan.hardware)
         except LayoutError:
             continue
-        if other.residency.peak >= plan.residency.peak:
-            continue
-        slower = other.seconds_per_sample / plan.seconds_per_sample - 1
-        found.append(Change(text, other.residency.peak, other.residency.peak <= plan.residency.budget, slower))
+        if other.peak < plan.residency.peak:
+            slower = per_sample(seconds, work) / per_sample(plan.seconds, plan.work) - 1
+            found.append(Change(text, other.peak, other.fits, slower))
     found.sort(key=lambda change: (0.0, change.slower) if change.fits else (1.0, float(change.peak)))
     return found[:3]
 
 
 def _changes(spec: JobSpec, work: Workload) -> Iterator[tuple[str, JobSpec, Workload]]:
     """(what a user would write, the job with it, its workload)."""
-    free = {"activations": "auto", "optimizer": "auto"}
-    given = {name: getattr(spec.memory, name) for name in free if getattr(spec.memory, name) != "auto"}
-    if given:
-        text = " and ".join(f"memory.{name}: auto (not {value})" for name, value in given.items())
-        yield text, _with(spec, "memory", **dict.fromkeys(given, "auto")), work
+    for name in ("activations", "optimizer"):
+        if getattr(spec.memory, name) != "auto":
+            yield f"memory.{name}: auto", _with(spec, "memory", **{name: "auto"}), work
     if work.run_ahead is not None:
         yield "schedule.runAhead: auto", spec, replace(work, run_ahead=None)
     for part in (2, 4):
@@ -78,7 +77,7 @@ def _changes(spec: JobSpec, work: Workload) -> Iterator[tuple[str, JobSpec, Work
     nodes = 2 * spec.nodes
     yield f"nodes: {nodes}", spec, replace(work, ranks=2 * work.ranks, rollout_ranks=2 * work.rollout_ranks)
     if work.reference:
-        yield "algorithm.kl.coefficient: 0 (no reference)", spec, replace(work, reference=False)
+        yield "algorithm.kl.coefficient: 0", spec, replace(work, reference=False)
 
 
 def _with(spec: JobSpec, section: str, **values: object) -> JobSpec:

@@ -58,27 +58,16 @@ class JobPlan:
         """Of the job's own schedule."""
         return self.steps[self.mode].seconds
 
-    @property
-    def seconds_per_sample(self) -> float:
-        """What changes of batch and ranks are compared by."""
-        return self.seconds / (self.work.prompts * self.work.group_size)
+
+def per_sample(seconds: float, work: Workload) -> float:
+    """GPU seconds a response: what changes of batch and ranks are compared by."""
+    return seconds * work.ranks / (work.prompts * work.group_size)
 
 
 def plan_job(spec: JobSpec, work: Workload, hardware: Hardware) -> JobPlan:
     """Plan a job's step on given hardware; the job's own choices (budget, activations, optimizer, runAhead) hold."""
-    budget = spec.memory.budget_bytes or int(hardware.hbm_bytes * BUDGET_SHARE)
-    mode = spec.schedule.mode if work.share_prefix else "serial"
-    choices = Choices(spec.memory.activations, spec.memory.optimizer)
-    found = planned(work, hardware, mode, budget, choices)
-    activations, _, ahead = found.choices["activations"].partition(", runAhead ")
-    cost = Cost(
-        work,
-        hardware,
-        optimizer_on_host=found.choices["optimizer"] == "host",
-        recompute=activations == "recompute",
-    )
-    bounded = replace(work, run_ahead=int(ahead))
-    steps = _steps(bounded, cost, hardware, cost.second_forwards() if activations == "recompute" else 0.0)
+    mode, found, cost = _memory(spec, work, hardware)
+    steps = _steps(_bounded(work, found), cost, hardware, cost.second_forwards() if _recomputes(found) else 0.0)
     per_sample = None
     if work.share_prefix:
         alone = replace(work, share_prefix=False, run_ahead=None)
@@ -95,6 +84,29 @@ def plan_job(spec: JobSpec, work: Workload, hardware: Hardware) -> JobPlan:
         per_sample,
         _apart(work, hardware),
     )
+
+
+def quick(spec: JobSpec, work: Workload, hardware: Hardware) -> tuple[Residency, float]:
+    """The residency plan, and seconds of a step under the job's schedule alone: for comparing many jobs."""
+    mode, found, cost = _memory(spec, work, hardware)
+    return found, simulate(_bounded(work, found), cost, hardware, mode).seconds
+
+
+def _memory(spec: JobSpec, work: Workload, hardware: Hardware) -> tuple[str, Residency, Cost]:
+    """The schedule, the residency plan under it, and what work costs with the plan's choices."""
+    budget = spec.memory.budget_bytes or int(hardware.hbm_bytes * BUDGET_SHARE)
+    mode = spec.schedule.mode if work.share_prefix else "serial"
+    found = planned(work, hardware, mode, budget, Choices(spec.memory.activations, spec.memory.optimizer))
+    on_host = found.choices["optimizer"] == "host"
+    return mode, found, Cost(work, hardware, optimizer_on_host=on_host, recompute=_recomputes(found))
+
+
+def _recomputes(found: Residency) -> bool:
+    return found.choices["activations"].startswith("recompute")
+
+
+def _bounded(work: Workload, found: Residency) -> Workload:
+    return replace(work, run_ahead=int(found.choices["activations"].rpartition(" ")[2]))
 
 
 def planned(work: Workload, hardware: Hardware, mode: str, budget: int, choices: Choices) -> Residency:

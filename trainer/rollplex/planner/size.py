@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollplex.api.shapes import ModelShape, VisionShape
+from rollplex.api.families import QWEN3_VL
+from rollplex.api.shapes import ModelShape
 from rollplex.weights.parameters import language_parameters
 
 
@@ -38,7 +39,7 @@ def size_of(shape: ModelShape) -> ModelSize:
         layer_matrices=matrices,
         head=hidden * shape.vocabulary,
         language=sum(parameter.elements for parameter in language_parameters(shape)),
-        vision=vision_parameters(shape.vision, hidden),
+        vision=vision_parameters(shape),
         kv_values=2 * layers * kv,
         saved_whole=layers * 3 * hidden,
         saved_cut=layers * (2 * width + 2 * kv + 3 * shape.ffn),
@@ -47,11 +48,17 @@ def size_of(shape: ModelShape) -> ModelSize:
     )
 
 
-def vision_parameters(tower: VisionShape, out: int) -> int:
-    """Of the tower and its projector, with their biases and norms."""
-    hidden, inner = tower.hidden, tower.intermediate
+def vision_parameters(shape: ModelShape) -> int:
+    """Of the tower and its projectors, with their biases and norms."""
+    tower, out = shape.vision, shape.hidden
+    hidden, inner, merged = tower.hidden, tower.intermediate, tower.hidden * tower.merge**2
+    projector = merged * merged + merged + merged * out + out
     attention = 4 * hidden * hidden + 4 * hidden
-    mlp = 3 * hidden * inner + 2 * inner + hidden
-    merged = hidden * tower.merge**2
-    projector = hidden + merged * merged + merged + merged * out + out
-    return tower.patch_dim * hidden + tower.depth * (attention + mlp + 2 * hidden) + projector
+    patches = tower.patch_dim * hidden
+    if shape.family is QWEN3_VL:  # layer norms and patches with biases, two matrices in an FFN, learnt positions
+        block = attention + 2 * hidden * inner + inner + hidden + 4 * hidden
+        deepstack = len(tower.deepstack_blocks) * (2 * merged + projector)
+        learnt = hidden + tower.position_grid * hidden  # the patches' bias, and positions
+        return patches + learnt + tower.depth * block + 2 * hidden + projector + deepstack
+    block = attention + 3 * hidden * inner + 2 * inner + hidden + 2 * hidden
+    return patches + tower.depth * block + hidden + projector

@@ -43,6 +43,18 @@ class Workload:
     response_sigma: float = RESPONSE_SIGMA
     seed: int = 1
 
+    def check(self) -> None:
+        """Raises JobError where the tensor degrees do not divide the ranks, as the job's own rules would."""
+        for name, tensor, ranks in (
+            ("train", self.train_tensor, self.train_ranks),
+            ("rollout", self.rollout_tensor, self.rollout_ranks or self.ranks),
+        ):
+            if tensor < 1 or ranks % tensor or self.ranks_per_node % tensor:
+                raise JobError.at(
+                    f"spec.parallelism.{name}.tensor",
+                    f"{tensor} does not divide {ranks} ranks and the {self.ranks_per_node} of a node",
+                )
+
     @property
     def train_ranks(self) -> int:
         """Ranks that train: all of them, but for those that only roll out."""
@@ -99,7 +111,7 @@ def workload_of(
         media_tokens=max(0, prompt - TEXT_TOKENS),
         response_tokens=response,
         max_response_tokens=longest,
-        reference=(spec.algorithm.kl.coefficient or 0) > 0 or spec.algorithm.name == "opd",
+        reference=spec.algorithm.needs_reference,
         shared_tower=frozen and spec.model.reference == "initial",
         trained_tower=not frozen,
         share_prefix=spec.schedule.share_prefix,
