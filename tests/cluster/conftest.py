@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_undisturbed(fixtures: Sequence[str]) -> bool:
-    return "namespace" in fixtures and "situation" not in fixtures
+    return not {"namespace", "lanes"}.isdisjoint(fixtures) and "situation" not in fixtures
 
 
 @pytest.fixture(scope="session")

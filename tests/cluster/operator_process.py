@@ -77,6 +77,10 @@ class Operator:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
             return str(answer.read().decode())
 
+    def is_idle(self) -> bool:
+        """Whether it works on no job, and none is due: what it wrote last has all been written."""
+        return "rollplex_operator_queue_oldest_seconds 0.0\n" in self.metrics()
+
     def cpu_seconds(self) -> float:
         """CPU time that it used until now."""
         fields = Path(f"/proc/{self.program.process.pid}/stat").read_text().rpartition(")")[2].split()

@@ -149,5 +149,8 @@ class Situation:
     def check(self, idle: float = 1.0) -> None:
         """What must hold after every situation; the operators still run."""
         assert not self.kubelet.faults, self.kubelet.faults
+        # a status is seen before the events that go with it are written
+        running = [operator for operator in self.operators if operator.program.running]
+        self.wait_for("operators have done their work", lambda: all(each.is_idle() for each in running))
         users = [operator.user for operator in self.operators]
         assert_invariants(self.plane, self.history, self.client, users, injected=self.injected, idle=idle)

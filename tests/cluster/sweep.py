@@ -119,7 +119,7 @@ class Lane:
         """An operator that has nothing to do, or none where it is to start; then the strike."""
         if strike.starting:
             self._stop_operator()
-        else:
+        elif self._operator is None:
             self._settle("the operator")
         self._struck.clear()
         self.proxy.begin()

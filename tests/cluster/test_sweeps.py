@@ -13,6 +13,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
 from tests.cluster.proxy import Fault, Request
+from tests.cluster.shared import SharedOperator
 from tests.cluster.sweep import End, Lane, Run, Strike, sweep
 
 FAULTS = (Fault.SERVER_ERROR, Fault.CONFLICT, Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.REPLY_LOST)
@@ -29,7 +30,8 @@ class Undisturbed:
 
 
 @pytest.fixture(scope="module")
-def lanes(plane: ControlPlane, kubelet: FakeKubelet, history: History) -> Iterator[list[Lane]]:
+def lanes(plane: ControlPlane, kubelet: FakeKubelet, history: History, shared: SharedOperator) -> Iterator[list[Lane]]:
+    shared.stop()
     names = [f"sweep-{number}" for number in range(LANES)]
     for name in names:
         make_namespace(plane, name)
