@@ -17,6 +17,9 @@ SHM_MOUNT = "/dev/shm"
 # every volume's files belong to it, so that ranks that are not root can write them; docker/trainer.Dockerfile's group
 FILE_GROUP = 1000
 
+NEW_PODS = "newPods"  # of runPolicy.restart
+IN_PLACE_FEATURE = "RestartAllContainersOnContainerExits"  # as kubelets declare it
+
 _START_PERIOD = 5  # seconds
 
 

@@ -11,11 +11,12 @@ import itertools
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rollplex_operator import names
+from rollplex_operator.pods import IN_PLACE_FEATURE
 from tests.cluster import pod_status
 from tests.cluster.client import Object
 from tests.cluster.control_plane import ControlPlane
@@ -123,6 +124,7 @@ class FakeKubelet:
         count: int,
         capacity: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
+        features: Sequence[str] = (IN_PLACE_FEATURE,),
     ) -> list[str]:
         """Make Ready nodes. Those of another prefix than ``node`` take only the pods of :func:`on_nodes`."""
         made = [f"{prefix}-{number}" for number in range(count)]
@@ -131,7 +133,7 @@ class FakeKubelet:
         taints = [] if prefix == FOR_ALL else [{"key": NODE_LABEL, "value": prefix, "effect": "NoSchedule"}]
 
         async def make() -> None:
-            await asyncio.gather(*(self._api.make_node(name, size, every, taints) for name in made))
+            await asyncio.gather(*(self._api.make_node(name, size, every, taints, features) for name in made))
 
         self._call(make())
         return made

@@ -96,17 +96,20 @@ class KubeletApi:
                 raise RuntimeError(f"{path}: {answer.status} {await answer.text()}")
 
     async def make_node(
-        self, name: str, capacity: Mapping[str, str], labels: Mapping[str, str], taints: Sequence[Mapping[str, str]]
+        self,
+        name: str,
+        capacity: Mapping[str, str],
+        labels: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+        features: Sequence[str],
     ) -> None:
         """A node with nothing on it, Ready."""
         every = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **labels}
-        # without that feature the scheduler keeps pods that restart in place off the node
-        features = ["RestartAllContainersOnContainerExits"]
         status = {
             "capacity": capacity,
             "allocatable": capacity,
             "conditions": [_ready(True)],
-            "declaredFeatures": features,
+            "declaredFeatures": list(features),
         }
         body = {"metadata": {"name": name, "labels": every}, "spec": {"taints": taints}, "status": status}
         async with self._session.post("/api/v1/nodes", json=body) as answer:

@@ -8,6 +8,7 @@ from rollplex_operator.policies.admission import admission
 from rollplex_operator.policies.completion import completion
 from rollplex_operator.policies.creation import creation
 from rollplex_operator.policies.deadlines import deadlines
+from rollplex_operator.policies.in_place import in_place
 from rollplex_operator.policies.numa import numa
 from rollplex_operator.policies.old_pods import old_pods
 from rollplex_operator.policies.progress import progress
@@ -25,6 +26,7 @@ POLICIES: tuple[Callable[[Turn], bool], ...] = (
     suspension,
     rejection,
     restarts,
+    in_place,
     old_pods,
     creation,
     queueing,

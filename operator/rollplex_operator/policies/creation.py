@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rollplex_operator import children
 from rollplex_operator.names import Condition, Reason
+from rollplex_operator.pods import NEW_PODS
 from rollplex_operator.policies import others
+from rollplex_operator.policies.in_place import WHY
 from rollplex_operator.policies.refusals import Verdict, judge
 from rollplex_operator.policies.rejection import replaced_at
 from rollplex_operator.policies.turn import Turn
@@ -32,7 +34,8 @@ def creation(turn: Turn) -> bool:
     missing = turn.missing
     if not missing:
         if not any(pod.deleting_since is not None or pod.uid in turn.deletes for pod in turn.current):
-            status.set(Condition.PODS_CREATED, "True", Reason.ALL_CREATED)
+            message = WHY if status.fields.get("restart") == NEW_PODS else ""
+            status.set(Condition.PODS_CREATED, "True", Reason.ALL_CREATED, message)
     elif turn.now < replaced_at(turn):
         turn.wake(replaced_at(turn))
     else:

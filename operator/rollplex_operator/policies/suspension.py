@@ -26,6 +26,7 @@ def suspension(turn: Turn) -> bool:
         turn.begin_attempt()
     status.set(Condition.PODS_CREATED, "False", Reason.SUSPENDED_BY_USER)
     status.fields["startTime"] = None  # the time that it is suspended does not count towards its deadline
+    status.fields["restart"] = None  # its nodes may be others, or newer, when it goes on
     if turn.job is not None:
         status.fields["nodes"] = f"0/{turn.nodes}"
     pods = turn.own

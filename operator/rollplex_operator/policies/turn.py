@@ -10,6 +10,7 @@ from rollplex_operator.children import Resolved, pod_name, resolve
 from rollplex_operator.decision import Decision, Delete, Manifest, Note
 from rollplex_operator.names import Condition, Reason
 from rollplex_operator.observation import Observation, PodView
+from rollplex_operator.pods import NEW_PODS
 from rollplex_operator.status import Status
 from rollplex_operator.times import timestamp
 
@@ -61,11 +62,14 @@ class Turn:
     def resolved(self) -> Resolved:
         """What ``auto`` became when the attempt began, whatever the server offers by now."""
         chosen = resolve(self.spec, self.observation.server)
+        if self.status.fields.get("restart") == NEW_PODS:
+            chosen = replace(chosen, restart_in_place=False)
         numa, gang = self.status.fields.get("numa"), self.status.fields.get("gang")
         if numa is None or gang is None:
             return chosen
         if (chosen.pinning, chosen.gpu_allocation) != (numa["pinning"], numa["gpuAllocation"]):
-            chosen = _resolved_as(self.spec, numa["pinning"], numa["gpuAllocation"], self.observation)
+            asked = _resolved_as(self.spec, numa["pinning"], numa["gpuAllocation"], self.observation)
+            chosen = replace(asked, restart_in_place=chosen.restart_in_place)
         return replace(chosen, gang=gang)
 
     # ---- pods

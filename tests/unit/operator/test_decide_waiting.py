@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from rollplex_operator.decision import Decision
 from rollplex_operator.names import METRICS_PORT
 from rollplex_operator.observation import Progress, Server
+from rollplex_operator.pods import IN_PLACE_FEATURE
 from tests.unit.operator.simulation import TARGET, Cluster
-from tests.unit.operator.situations import again, counters, reason, started
+from tests.unit.operator.situations import IN_PLACE, again, counters, reason, started
 
 # ---- suspension
 
@@ -142,3 +144,55 @@ def test_last_words_of_a_pod_that_went_at_once_complete_the_job() -> None:
     assert cluster.phase == "Complete"
     assert cluster.condition("PodsCreated")["status"] == "True"
     assert not cluster.settle().writes
+
+
+# ---- restarts in place that kubelets cannot do
+
+CANNOT = "0/2 nodes are available: 2 node(s) didn't match Pod's required features."
+
+
+def asks_in_place(decision: Decision) -> set[bool]:
+    """Whether the pods that are made ask for it."""
+    return {"restartPolicyRules" in pod["spec"]["containers"][0] for pod in decision.create}
+
+
+def test_pods_that_no_kubelet_can_restart_in_place_are_made_anew_without_it() -> None:
+    cluster = Cluster(2, IN_PLACE)
+    assert asks_in_place(cluster.reconcile()) == {True}
+    cluster.settle()
+    cluster.change("job-1", unschedulable=CANNOT)
+    cluster.reconcile()
+    assert (counters(cluster), cluster.status["restart"]) == ((1, 0, 0), "newPods")
+    decisions = [cluster.reconcile() for _ in range(4)]
+    assert [asks_in_place(each) for each in decisions if each.create] == [{False}]
+    again(cluster)
+    assert cluster.phase == "Running"
+    assert IN_PLACE_FEATURE in cluster.condition("PodsCreated")["message"]
+    cluster.end("job-0", 1)
+    again(cluster)
+    assert (counters(cluster), cluster.status["restart"]) == ((2, 1, 1), "newPods")
+
+
+def test_a_job_that_goes_on_after_a_suspension_asks_for_restarts_in_place_again() -> None:
+    cluster = Cluster(2, IN_PLACE)
+    cluster.settle()
+    cluster.change("job-1", unschedulable=CANNOT)
+    again(cluster)
+    cluster.edit(suspend=True)
+    cluster.settle()
+    cluster.finish_deletions()
+    cluster.settle()
+    cluster.edit(suspend=False)
+    assert asks_in_place(cluster.reconcile()) == {True}
+
+
+@pytest.mark.parametrize(
+    ("message", "policy"), [("0/2 nodes are available: 2 Insufficient cpu.", {}), (CANNOT, {"restart": "newPods"})]
+)
+def test_pods_that_wait_for_something_else_stay(message: str, policy: dict[str, str]) -> None:
+    cluster = Cluster(2, IN_PLACE, **policy)
+    cluster.settle()
+    cluster.change("job-1", unschedulable=message)
+    cluster.settle()
+    assert (cluster.created, counters(cluster)) == (2, (0, 0, 0))
+    assert reason(cluster, "Running") == "Unschedulable"

@@ -87,6 +87,10 @@ class JobStatus(Section):
     reward: float | None = Field(None, description="Mean reward of the last step.")
     numa: NumaStatus | None = Field(None, description="Pinning and GPU allocation as chosen.")
     gang: str | None = Field(None, description="Who starts all pods or none, as chosen.")
+    restart: str | None = Field(
+        None,
+        description="newPods where runPolicy.restart is inPlace and the nodes' kubelets cannot do that.",
+    )
     nodes: str | None = Field(None, description="Pods that run, of all: 3/4.")
     start_time: Time | None = Field(None, description="When all pods of the job ran for the first time.")
     completion_time: Time | None = Field(None, description="When the job was complete or failed.")
