@@ -100,8 +100,8 @@ def _step(trainer: Trainer, yardstick: Yardstick, progress: Progress) -> None:
     for line in problem_lines(step, result.prompts, result.scores):
         progress.say(line)
     metrics = step_metrics(result, yardstick)
-    metrics |= trainer.loader.metrics()
-    metrics["data/skipped"] += trainer.left_out
+    data = trainer.loader.metrics()
+    metrics |= data | {"data/skipped": data["data/skipped"] + trainer.left_out}
     metrics["rollout/stalled"] = trainer.rollout.stalled
     try:
         _keep_rollouts(trainer, trainer.folder.rollouts, result)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -68,6 +69,37 @@ def test_run_folder_is_readable_while_the_run_goes_on(tmp_path: Path) -> None:
         assert len((run.path / "timeline.jsonl").read_text().splitlines()) == step
     assert json.loads((run.path / "trace.json").read_text())
     run.close()
+
+
+def test_run_folder_adds_what_was_measured_later_to_the_last_row(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "demo", "", say=silent) as run:
+        run.write_step({"step": 1, "loss": float("nan")}, timeline_of(1))
+        run.write_step({"step": 2, "loss": float("nan")}, timeline_of(2))
+    with RunFolder.resume(tmp_path / "demo", "", 2) as run:
+        with pytest.raises(ValueError, match="not documented"):
+            run.complete_step(2, {"nonsense": 1.0})
+        run.complete_step(2, {"eval/reward/mean": 0.5})
+        run.write_step({"step": 3}, timeline_of(3))
+    rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [{"step": 1, "loss": None}, {"step": 2, "loss": None, "eval/reward/mean": 0.5}, {"step": 3}]
+    assert not (run.path / "metrics.jsonl.part").exists()
+    scalars = EventAccumulator(str(run.path / "tensorboard"))
+    scalars.Reload()
+    assert [(point.step, point.value) for point in scalars.Scalars("eval/reward/mean")] == [(2, 0.5)]
+
+
+def test_run_folder_on_a_full_disk_closes_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = RunFolder.create(tmp_path / "demo", "", tensorboard=False, say=silent)
+    run.write_step({"step": 1}, timeline_of(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        run.close()
+    assert f"{tmp_path / 'demo'}: not all could be written at the end: No space left on device" in caplog.text
 
 
 def test_run_folder_refuses_a_bad_row_before_writing_anything(tmp_path: Path) -> None:
