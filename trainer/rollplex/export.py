@@ -30,7 +30,8 @@ processor load in vLLM and in transformers like those of the model that the run 
 ## In transformers: positions after a video
 vLLM, Qwen's own code and Rollplex let what follows an image or video go on at the largest position so far plus one.
 transformers 5.19 goes on at the medium's start plus the larger side of its grid, in merged patches, which is another
-number for most videos: log probabilities then differ by 0.3-0.9 nats. So with transformers pass the position ids:
+number for most videos of a Qwen2.5-VL: log probabilities then differ by 0.3-0.9 nats. (Qwen3-VL's temporal rows are
+placed one by one, where both rules agree.) So with transformers pass the position ids:
 
 ```python
 from rollplex.environment import prepare_torchvision
@@ -44,7 +45,8 @@ from rollplex.positions import positions_of_inputs
 
 model = AutoModelForImageTextToText.from_pretrained(folder).eval()
 processor = AutoProcessor.from_pretrained(folder)
-metadata = [{{"fps": fps, "total_num_frames": len(frames)}} for frames in videos]
+lengths = [len(frames) for frames in videos]
+metadata = [{{"fps": fps, "total_num_frames": n, "frames_indices": list(range(n))}} for n in lengths]
 inputs = processor(text=[text], videos=videos, video_metadata=metadata, return_tensors="pt")
 position_ids = positions_of_inputs(inputs, shape_from_folder(folder))
 logits = model(**inputs, position_ids=position_ids).logits
