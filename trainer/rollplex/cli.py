@@ -134,6 +134,16 @@ def plan(
 
 
 @app.command()
+def calibrate(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the figures go.")] = Path("measured.json"),
+) -> None:
+    """Measure this machine's rates for rollplex plan --hardware."""
+    from rollplex.calibrate import calibrate as run
+
+    run(out, typer.echo)
+
+
+@app.command()
 def bench(
     job: Job,
     overrides: Overrides = None,
