@@ -58,6 +58,11 @@ def test_vllm_answers_from_the_exported_folder_as_the_policy_does(
     done = command("export", "live", "--out", str(tmp_path / "out"), cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "step 3 of small, 1 weight file(s)" in done.stdout
+    assert_vllm_answers_as_the_policy(tmp_path)
+
+
+def assert_vllm_answers_as_the_policy(tmp_path: Path) -> None:
+    """Of the folder ``out`` there, by the lines of its README: prompt ids of texts and a video, and greedy tokens."""
     frames = np.random.default_rng(1).integers(0, 255, (8, 84, 84, 3), dtype=np.uint8)
     np.save(tmp_path / "frames.npy", frames)
     code = re.findall(r"```python\n(.*?)```", (tmp_path / "out/README.md").read_text(), re.S)[1]
@@ -77,7 +82,7 @@ def test_vllm_answers_from_the_exported_folder_as_the_policy_does(
     for text in TEXTS:
         ids = processor.tokenizer(text)["input_ids"]
         prompts.append(Prompt("text", tuple(ids), torch.arange(len(ids)).expand(3, -1)))
-    about = [{"fps": 2.0, "total_num_frames": len(frames)}]
+    about = [{"fps": 2.0, "total_num_frames": len(frames), "frames_indices": list(range(len(frames)))}]
     inputs = processor(text=[VIDEO], videos=[frames.transpose(0, 3, 1, 2)], video_metadata=about, return_tensors="pt")
     prompts.append(prompt_of(inputs, tmp_path / "out"))
     assert [ids for ids, _ in answers] == [list(prompt.token_ids) for prompt in prompts]
