@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VisionTransformerPretrainedModel
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
 
+from rollplex.api.families import QWEN2_5_VL, QWEN3_VL
 from rollplex.api.shapes import ModelShape, config_of_shape
 from rollplex.batch import Media
+
+# by name, since AutoModel knows the older family's only from transformers 5.18 on
+_TOWERS = {
+    QWEN2_5_VL.model_type: Qwen2_5_VisionTransformerPretrainedModel,
+    QWEN3_VL.model_type: Qwen3VLVisionModel,
+}
 
 
 def build_vision(shape: ModelShape, dtype: torch.dtype) -> nn.Module:
@@ -16,7 +25,8 @@ def build_vision(shape: ModelShape, dtype: torch.dtype) -> nn.Module:
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        tower: nn.Module = AutoModel.from_config(config, attn_implementation="sdpa")
+        config._attn_implementation = "sdpa"
+        tower: nn.Module = _TOWERS[shape.model_type](config)
     finally:
         torch.set_default_dtype(default)
     return tower
