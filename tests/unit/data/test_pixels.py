@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollplex.data.pixels import PixelRules, grid_of, patchify, pixel_rules, smart_resize
+from rollplex.data.tiny_model import save_processor
 
 RULES = PixelRules()
 
@@ -34,6 +35,24 @@ def test_smart_resize_is_hugging_faces(height: int, width: int, least: int, most
             smart_resize(height, width, factor=28, min_pixels=least, max_pixels=most)
         return
     assert smart_resize(height, width, factor=28, min_pixels=least, max_pixels=most) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.integers(1, 20),
+    height=st.integers(32, 2000),
+    width=st.integers(32, 2000),
+    least=st.sampled_from([4096, 128 * 32 * 32, 10_000]),
+)
+def test_the_least_size_of_a_qwen3_vls_video_is_of_all_its_frames(
+    rows: int, height: int, width: int, least: int
+) -> None:
+    from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize as theirs
+
+    frames, most = 2 * rows, 200_704
+    rules = PixelRules(video_min=least, whole_videos=True, patch=16)
+    expected = theirs(frames, height, width, factor=32, min_pixels=least, max_pixels=frames * most)
+    assert smart_resize(height, width, factor=32, min_pixels=rules.least(frames), max_pixels=most) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,6 +115,11 @@ def test_pixel_rules_read_both_layouts_of_a_folder(model_folder: Path, tmp_path:
     assert pixel_rules(tmp_path) == PixelRules(image_max=12845056, mean=(0.5, 0.5, 0.5))
     (tmp_path / "video_preprocessor_config.json").write_text(json.dumps({"size": {"shortest_edge": 100_352}}))
     assert pixel_rules(tmp_path).video_min == 100_352
+    assert pixel_rules(tmp_path).least(8) == 100_352
+    save_processor(tmp_path / "qwen3", "qwen3_vl")
+    three = pixel_rules(tmp_path / "qwen3")
+    assert (three.patch, three.mean, three.whole_videos) == (16, (0.5, 0.5, 0.5), True)
+    assert three.least(8) == three.video_min / 8
 
 
 @pytest.mark.parametrize(

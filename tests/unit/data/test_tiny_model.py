@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,12 @@ from safetensors.torch import load_file
 from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
 from rollplex.api.data import DataSpec
-from rollplex.api.shapes import shape_from_folder
+from rollplex.api.shapes import SHAPES, shape_from_folder
 from rollplex.data import tiny_model
 from rollplex.data.dataset import read_rows
 from rollplex.data.reader import Reader
 from rollplex.data.shapes import ANSWERS, QUESTIONS
+from rollplex.data.tiny_model import save_processor, with_tokens
 
 
 def test_folder_is_small_and_whole(model_folder: Path) -> None:
@@ -68,11 +70,17 @@ def test_it_answers_with_a_colour_and_guesses_whatever_it_sees(model_folder: Pat
         assert (answers.mean(0) - 0.25).abs().max() < 0.05
 
 
-def test_the_same_seed_makes_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", tiny_model.MODEL_TYPES)
+def test_the_same_seed_makes_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str) -> None:
     monkeypatch.setattr(tiny_model, "WARM_UP_STEPS", 2)
     weights = {}
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
-        tiny_model.make(tmp_path / name, seed, kinds=["colour", "count"])
+        tiny_model.make(tmp_path / name, seed, ["colour", "count"], family)
+        shape = shape_from_folder(tmp_path / name)
+        assert shape.model_type == tiny_model.MODEL_TYPES[family]
+        assert with_tokens(SHAPES[f"{family}-tiny"], save_processor(tmp_path, shape.model_type)) == replace(
+            shape, name=f"{family}-tiny"
+        )
         weights[name] = (tmp_path / name / "model.safetensors").read_bytes()
     assert weights["a"] == weights["b"] != weights["c"]
     assert "count: 1 in 4 (one, two, three, four)" in (tmp_path / "a" / "README.md").read_text()
@@ -82,3 +90,8 @@ def test_the_same_seed_makes_the_same_model(tmp_path: Path, monkeypatch: pytest.
 def test_make_refuses_unknown_kinds(tmp_path: Path, kinds: list[str]) -> None:
     with pytest.raises(ValueError, match=f"choose from {', '.join(QUESTIONS)}"):
         tiny_model.make(tmp_path, 1, kinds)
+
+
+def test_make_refuses_an_unknown_family(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^family is 'qwen4'; choose from qwen2.5-vl, qwen3-vl$"):
+        tiny_model.make(tmp_path, 1, family="qwen4")

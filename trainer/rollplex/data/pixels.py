@@ -63,9 +63,9 @@ class PixelRules:
         """Both sides of a frame are multiples of this: one language token's square of patches."""
         return self.patch * self.merge
 
-    def least(self, frames: int) -> int:
+    def least(self, frames: int) -> float:
         """Pixels that a frame of a video of so many has at least."""
-        return math.ceil(self.video_min / frames) if self.whole_videos else self.video_min
+        return self.video_min / frames if self.whole_videos else self.video_min
 
 
 def pixel_rules(folder: str | Path) -> PixelRules:
@@ -117,7 +117,7 @@ def _sizes(config: Mapping[str, Any]) -> tuple[int, int]:
     return int(least), int(most)
 
 
-def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def smart_resize(height: int, width: int, *, factor: int, min_pixels: float, max_pixels: int) -> tuple[int, int]:
     """Qwen's rule: the size nearest to (height, width) with both sides multiples of ``factor`` and an area in bounds.
 
     Tiny pictures are enlarged by the same rule. Raises ValueError above an aspect ratio of 200.

@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL (or Qwen3-VL) of 0.7 M parameters with tokenizer and processor, to train on a laptop's CPU.
+"""A Qwen2.5-VL of 0.7 M parameters, or a Qwen3-VL of 1.1 M, with tokenizer and processor, for a laptop's CPU.
 
 Recipe, also written to the folder's README.md:
 
@@ -70,7 +70,7 @@ WARM_UP_LEARNING_RATE = 1e-3
 
 
 def make(out: Path, seed: int, kinds: Sequence[str] = ("colour",), family: str = "qwen2.5-vl") -> None:
-    """Make the model and write it to a Hugging Face folder (< 4 MB, fp32) with a README.md that states the recipe.
+    """Make the model and write it to a Hugging Face folder (< 5 MB, fp32) with a README.md that states the recipe.
 
     Args:
         out: folder, made if missing.

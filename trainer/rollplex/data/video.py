@@ -73,7 +73,7 @@ def read_media(file: MediaFile, budget: VideoBudget, rules: PixelRules) -> Frame
         raise MediaError("unreadable", name, f"{type(error).__name__}: {error}") from None
 
 
-def _target(name: str, height: int, width: int, rules: PixelRules, least: int, most: int) -> tuple[int, int]:
+def _target(name: str, height: int, width: int, rules: PixelRules, least: float, most: int) -> tuple[int, int]:
     try:
         return smart_resize(height, width, factor=rules.factor, min_pixels=min(least, most), max_pixels=most)
     except ValueError as error:
