@@ -1,7 +1,7 @@
 """The command line: thin functions that read a job and hand it on. Each command imports what it needs, when it runs.
 
-Exit codes (the pod contract): 0 done, 1 a step failed, 2 a bad job or command line, 3 the run stopped itself,
-130 Ctrl-C, 143 SIGTERM.
+Exit codes (the pod contract): 0 done, 1 a step failed or the disk took no more, 2 a bad job, command line or folder,
+3 the run stopped itself, 130 Ctrl-C, 143 SIGTERM.
 """
 
 from __future__ import annotations

@@ -74,6 +74,11 @@ def run(trainer: Trainer, progress: Progress) -> None:
         except StepFailed as unsaved:
             progress.say(str(unsaved))
         raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # in the middle of who knows what: nothing is saved, and it is no fault of the job that a restart could not mend
+        raise StepFailed(f"after step {trainer.at.step}: {error.filename}: {error.strerror}") from error
     _save(trainer)
     if trainer.at.step < last or trainer.at.unevaluated:
         code = trainer.stop.exit_code

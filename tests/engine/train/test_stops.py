@@ -275,3 +275,17 @@ def test_a_run_folder_that_takes_no_more_ends_the_run_after_saving(job: None, mo
     with examined():
         run = start("full")
     assert [row["step"] for row in read_run(run, "").rows] == [1, 3]
+
+
+def test_a_file_that_is_gone_in_the_middle_of_a_step_saves_nothing_and_may_be_tried_again(
+    job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/dev/shm/x")
+
+    with examined() as rollout, monkeypatch.context() as patch:
+        patch.setattr(rollout, "retire", gone)  # right before the update
+        with pytest.raises(StepFailed, match=r"^after step 0: /dev/shm/x: No such file or directory$") as failed:
+            start("run")
+    assert failed.value.exit_code == 1
+    assert CheckpointStore(Path("runs/run/checkpoints")).steps() == []
