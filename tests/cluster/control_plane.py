@@ -204,8 +204,7 @@ class ControlPlane:
 
     def _install_crds(self) -> None:
         client = self.client()
-        for file in self._crds:
-            definition = yaml.safe_load(file.read_text())
+        for definition in (each for file in self._crds for each in yaml.safe_load_all(file.read_text())):
             client.apply("customresourcedefinitions", definition)
             client.wait("customresourcedefinitions", definition["metadata"]["name"], _is_established, 10.0)
 

@@ -18,7 +18,8 @@ from tests.cluster.client import Client
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.processes import Program, free_port
 
-MANIFEST = Path(__file__).parent / "manifests" / "kueue-0.17.0.yaml"  # CRDs and webhooks, unmodified (Apache-2.0)
+MANIFESTS = Path(__file__).parent / "manifests"
+MANIFEST = MANIFESTS / "kueue-0.17.0.yaml"  # CRDs and webhooks, unmodified (Apache-2.0)
 # Kueue takes its metrics certificate from this folder alone, so it gets an /etc of its own.
 START = """
 mount -t tmpfs none /etc

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from rollplex.api.cluster import SchedulingSpec
+from rollplex_operator.gang import Gang, group
+from rollplex_operator.resources import COSCHEDULING_GROUPS, NATIVE_GROUPS, VOLCANO_GROUPS, Resource
 from tests.cluster.conftest import new_namespace
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import CRDS, ControlPlane
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.history import History
-from tests.cluster.jobs import has_reason, on_nodes
-from tests.cluster.kueue import make_queue, running_kueue
+from tests.cluster.jobs import has_reason, is_true, on_nodes
+from tests.cluster.kueue import MANIFESTS, make_queue, running_kueue
 from tests.cluster.shared import SharedOperator
 from tests.cluster.situation import Situation
 
@@ -25,7 +28,9 @@ def gang_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
     """A control plane whose scheduler knows gangs, with Kueue beside it."""
     folder = tmp_path_factory.mktemp("gangs")
     gates, versions = "GenericWorkload=true", "scheduling.k8s.io/v1beta1=true"
-    with ControlPlane(folder, feature_gates=gates, runtime_config=versions) as plane, running_kueue(plane):
+    crds = [*CRDS.glob("*.yaml"), MANIFESTS / "podgroups.yaml"]
+    plane = ControlPlane(folder, feature_gates=gates, runtime_config=versions, crds=crds)
+    with plane, running_kueue(plane):
         for name, value in (("low", 10), ("high", 1000)):
             plane.client().create("priorityclasses", {"metadata": {"name": name}, "value": value})
         yield plane
@@ -163,3 +168,37 @@ def assert_group(gangs: Situation, attempt: int) -> None:
 
     gangs.wait_for(f"the only group is {name}", only, 20)
     assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in gangs.pods()} == {name}
+
+
+GANGS: dict[Gang, Resource] = {
+    "native": NATIVE_GROUPS,
+    "coscheduling": COSCHEDULING_GROUPS,
+    "volcano": VOLCANO_GROUPS,
+}
+
+
+@pytest.mark.parametrize("gang", GANGS)
+def test_gang_objects_are_as_their_definitions_say(gangs: Situation, gang: Gang) -> None:
+    spec = SchedulingSpec(gang=gang, queue="team-a", priority_class_name="high")
+    wanted = group(gang, spec, "job", attempt=0, nodes=2)
+    assert wanted is not None
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    kept = gangs.client.request("POST", GANGS[gang].path(gangs.namespace), wanted, **query)
+    assert {**kept["spec"], **wanted["spec"]} == kept["spec"]
+
+
+@pytest.mark.parametrize("gang", ["coscheduling", "volcano"])
+def test_gangs_of_other_schedulers_live_as_long_as_their_attempt(gangs: Situation, gang: Gang) -> None:
+    """Their schedulers are not here: pods of coscheduling go to the one that is, those of Volcano wait."""
+
+    def groups() -> dict[str, int]:
+        found = gangs.client.request("GET", GANGS[gang].path(gangs.namespace))["items"]
+        return {each["metadata"]["name"]: each["spec"]["minMember"] for each in found}
+
+    gangs.create(scheduling={"gang": gang}, runPolicy={"restart": "newPods"})
+    gangs.wait("job", is_true("PodsCreated"))
+    assert groups() == {"job-0": 2}
+    gangs.client.delete("pods", "job-1", grace=0)
+    gangs.wait("job", lambda job: job["status"]["attempt"] == 1, is_true("PodsCreated"))
+    gangs.wait_for("the first attempt's group is gone", lambda: groups() == {"job-1": 2})
+    assert gangs.status()["gang"] == gang
