@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,57 @@ def test_variants_of_qwen3_vl(text: dict[str, Any], vision: dict[str, Any], said
     found["vision_config"] |= vision
     with pytest.raises(UnsupportedModelError, match=said):
         shape_from_config(found)
+
+
+def test_a_config_as_qwen3_vl_was_released_with() -> None:
+    """transformers 4.57's names: rope_scaling, its theta beside it, the tower's model_type that of the whole."""
+    text = {
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "eos_token_id": 151645,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "max_position_embeddings": 262144,
+        "model_type": "qwen3_vl_text",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 28,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+        "rope_theta": 5000000,
+        "tie_word_embeddings": True,
+        "vocab_size": 151936,
+    }
+    vision = {
+        "deepstack_visual_indexes": [5, 11, 17],
+        "depth": 24,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_size": 1024,
+        "in_channels": 3,
+        "intermediate_size": 4096,
+        "model_type": "qwen3_vl",
+        "num_heads": 16,
+        "num_position_embeddings": 2304,
+        "out_hidden_size": 2048,
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+    released = {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "image_token_id": 151655,
+        "model_type": "qwen3_vl",
+        "text_config": text,
+        "tie_word_embeddings": True,
+        "video_token_id": 151656,
+        "vision_config": vision,
+        "vision_end_token_id": 151653,
+        "vision_start_token_id": 151652,
+    }
+    named = replace(SHAPES["qwen3-vl-2b"], eos_tokens=(151645,))
+    assert shape_from_config(released, "qwen3-vl-2b") == named
 
 
 def test_what_a_qwen3_vl_config_leaves_out_is_transformers_default() -> None:

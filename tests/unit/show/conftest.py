@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from rollplex.data.columns import columns_of
 from rollplex.data.dataset import read_rows
 from rollplex.data.reader import Reader
 from rollplex.data.shapes import render
-from rollplex.data.tiny_model import save_processor
+from rollplex.data.tiny_model import save_processor, with_tokens
 from rollplex.environment import prepare
 from rollplex.rollout.replay import Judged, save_rollouts
 from tests.unit.show.texts import HOSTILE, TEXTS
@@ -74,15 +73,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write_model(folder: Path) -> None:
-    ids = save_processor(folder)
-    shape = replace(
-        SHAPES["qwen2.5-vl-tiny"],
-        image_token=ids["<|image_pad|>"],
-        video_token=ids["<|video_pad|>"],
-        vision_start_token=ids["<|vision_start|>"],
-        vision_end_token=ids["<|vision_end|>"],
-        eos_tokens=(ids["<|im_end|>"],),
-    )
+    tiny = SHAPES["qwen2.5-vl-tiny"]
+    shape = with_tokens(tiny, save_processor(folder, tiny.model_type))
     (folder / "config.json").write_text(json.dumps(config_of_shape(shape)))
 
 
