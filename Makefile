@@ -81,6 +81,7 @@ docs: setup ## write the generated pages and pictures anew
 	$(BIN)/python -m tests.cluster.bad_jobs > build/page && mv build/page docs/bad-jobs.md
 	$(BIN)/python -m rollplex.telemetry.keys > build/page && mv build/page docs/metrics-jsonl.md
 	$(BIN)/python docs/overlap_example.py
+	$(BIN)/python docs/plan_example.py
 	$(BIN)/python docs/readme_picture.py
 	$(BIN)/python docs/demo_runs.py --write
 

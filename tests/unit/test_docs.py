@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from docs.plan_example import written
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
@@ -30,3 +32,8 @@ def test_make_targets_exist(page: Path) -> None:
 def test_every_page_is_linked_from_the_readme() -> None:
     readme = PAGES[0].read_text()
     assert [page.name for page in PAGES[1:] if f"docs/{page.name}" not in readme] == []
+
+
+def test_the_plans_page_shows_what_the_command_prints() -> None:
+    page = ROOT / "docs" / "plan.md"
+    assert written(page.read_text()) == page.read_text(), "make docs"
