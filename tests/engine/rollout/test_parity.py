@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -159,7 +160,7 @@ def test_positions_agree_with_vllms_rule(rig: Rig, parts: list[tuple[Described, 
             replace(f, mm_position=replace(f.mm_position, offset=f.mm_position.offset - (f.modality == "video")))
             for f in features
         ]
-    vllms_own = super(SharedPositions, model)
+    vllms_own: Any = super(SharedPositions, model)
     theirs, delta = vllms_own.get_mrope_input_positions(request.prompt_token_ids, features)
     assert torch.equal(theirs, item.positions)
     assert delta == item.next_position - len(item.token_ids)
