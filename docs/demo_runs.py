@@ -21,7 +21,7 @@ import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from rollplex.bench.report import card, versions
+from rollplex.telemetry.machine import card, versions
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

