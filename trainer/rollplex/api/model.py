@@ -16,7 +16,7 @@ class ModelSpec(Section):
     path: Annotated[
         FilePath,
         Field(
-            description="Hugging Face folder of the model: config.json, safetensors, tokenizer, processor.",
+            description="Hugging Face folder of a Qwen2.5-VL or Qwen3-VL: config, safetensors, tokenizer, processor.",
             examples=["/models/Qwen2.5-VL-7B-Instruct"],
         ),
     ]
