@@ -30,7 +30,7 @@ from rollplex_operator.watching import Watching
 from rollplex_operator.workqueue import WorkQueue, backoff
 
 ASK_EVERY = 300.0  # seconds between two looks at what the server offers
-ASK_EVERY_WAITING = 20.0  # as long as a job waits for what the server lacks
+ASK_EVERY_WAITING = 10.0  # as long as a job waits for what the server lacks
 SETTLE = 0.1  # seconds that news of a job waits for more: pods start by the dozen, and one status tells of all
 FINISH = 8.0  # seconds that writes in flight have to end
 

@@ -16,7 +16,7 @@ MUTABLE: dict[str, Any] = {
     "maxRestarts": 7,
     "startDeadlineSeconds": 900,
     "activeDeadlineSeconds": 9000,
-    "ttlSecondsAfterFinished": 60,
+    "ttlSecondsAfterFinished": 6000,  # later than any session: it is written to no more
     "cleanPods": "all",
 }
 # one edit of each section; each is a valid job by itself
