@@ -1,5 +1,7 @@
 """Bytes by holder, by class, and their peaks by phase."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +15,14 @@ changes = st.lists(
 
 
 @given(changes)
-def test_sums_and_peaks_are_those_of_the_history(history):
+def test_sums_and_peaks_are_those_of_the_history(history: list[tuple[Holding, int, str]]) -> None:
     ledger = Ledger()
     held = dict.fromkeys(HOLDINGS, 0)
     phase = "start"
     peaks = {phase: 0}
     class_peaks = {phase: dict.fromkeys(StateClass, 0)}
 
-    def note():
+    def note() -> Any:
         by_class = {state: sum(v for h, v in held.items() if h.state_class is state) for state in StateClass}
         peaks[phase] = max(peaks.get(phase, 0), sum(held.values()))
         before = class_peaks.setdefault(phase, dict.fromkeys(StateClass, 0))
@@ -44,7 +46,7 @@ def test_sums_and_peaks_are_those_of_the_history(history):
         assert {state: ledger.class_peaks(name).get(state, 0) for state in StateClass} == expected
 
 
-def test_nobody_gives_back_what_it_does_not_have():
+def test_nobody_gives_back_what_it_does_not_have() -> None:
     ledger = Ledger()
     ledger.add(HOLDINGS[0], 3)
     with pytest.raises(AssertionError, match="gave back more than it had"):

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,21 +34,21 @@ LENGTHS = ["--prompt-tokens", "2000", "--response-tokens", "200"]
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path: Path) -> Any:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(JOB))
     return path
 
 
-def call(*arguments: object):
+def call(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["plan", *map(str, arguments)])
 
 
-def read(path):
+def read(path: Path) -> Any:
     return json.loads(path.read_text())
 
 
-def test_plan_of_a_32b_on_eight_80_gb(job, tmp_path):
+def test_plan_of_a_32b_on_eight_80_gb(job: Path, tmp_path: Path) -> None:
     result = call(job, *LENGTHS, "--json", tmp_path / "plan.json", "--png", tmp_path / "plan.png")
     assert result.exit_code == 0, result.output
     plan = read(tmp_path / "plan.json")
@@ -68,7 +70,7 @@ def test_plan_of_a_32b_on_eight_80_gb(job, tmp_path):
         assert words in result.output
 
 
-def test_what_does_not_fit_says_by_how_much_and_what_to_change(job, tmp_path):
+def test_what_does_not_fit_says_by_how_much_and_what_to_change(job: Path, tmp_path: Path) -> None:
     result = call(job, *LENGTHS, "--set", "memory.budget=60Gi", "--json", tmp_path / "plan.json")
     assert result.exit_code == 0, result.output
     plan = read(tmp_path / "plan.json")
@@ -103,13 +105,13 @@ def test_what_does_not_fit_says_by_how_much_and_what_to_change(job, tmp_path):
         (["--set", "hardware.profile=generic"], "name one (h800, h100, h200, b200)"),
     ],
 )
-def test_bad_options_are_named(job, arguments, says):
+def test_bad_options_are_named(job: Path, arguments: list[str], says: str) -> None:
     result = call(job, *arguments)
     assert result.exit_code == 2
     assert says in result.stderr
 
 
-def test_measured_figures_replace_the_profiles(job, tmp_path):
+def test_measured_figures_replace_the_profiles(job: Path, tmp_path: Path) -> None:
     measured = tmp_path / "measured.json"
     measured.write_text(json.dumps({"hardware": {"host_rate": 20e9}}))
     call(job, *LENGTHS, "--json", tmp_path / "a.json")
@@ -129,7 +131,7 @@ def test_measured_figures_replace_the_profiles(job, tmp_path):
     ["prompt-tokens=470,5900", "group-size=4,16", "train-tensor=4,3", "rollout-tensor=2,8", "host-rate=10,64",
      "far-factor=0.3,1", "decode-speed=1,4"],
 )  # fmt: skip
-def test_sweeps_have_a_row_for_each_value(job, tmp_path, parameter):
+def test_sweeps_have_a_row_for_each_value(job: Path, tmp_path: Path, parameter: str) -> None:
     result = call(job, *LENGTHS, "--sweep", parameter, "--json", tmp_path / "s.json", "--png", tmp_path / "s.png")
     assert result.exit_code == 0, result.output
     rows = read(tmp_path / "s.json")
@@ -143,7 +145,7 @@ def test_sweeps_have_a_row_for_each_value(job, tmp_path, parameter):
     assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_plan_loads_no_torch_and_takes_two_seconds_of_a_cpu(job):
+def test_plan_loads_no_torch_and_takes_two_seconds_of_a_cpu(job: Path) -> None:
     code = (
         "import sys, time; sys.argv = ['rollplex', 'plan', *sys.argv[1:]]; from rollplex.cli import main\n"
         "try: main()\nexcept SystemExit as e: assert not e.code, e.code\n"

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from rollplex.planner.cost import Cost
 from rollplex.planner.simulate import simulate, step_plan
-from rollplex.step.timeline import compute_seconds, decode_seconds, exposed_seconds, hidden_seconds
 from rollplex.step.work import Kind, waits
+from rollplex.telemetry.events import compute_seconds, decode_seconds, exposed_seconds, hidden_seconds
 from tests.unit.planner.workloads import hardware, workload
 
 MODES = ("serial", "overlap", "stream")
@@ -33,7 +34,7 @@ sizes = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=60)
 @given(sizes, st.sampled_from(MODES), st.floats(0.05, 1.0))
-def test_every_item_of_the_graph_runs_once_and_lanes_never_overlap_themselves(changes, mode, share):
+def test_every_item_runs_once_and_no_lane_overlaps_itself(changes: dict[str, Any], mode: str, share: float) -> None:
     work = workload(**changes)
     device = hardware(decode_share=share)
     step = simulate(work, Cost(work, device), device, mode if work.share_prefix else "serial")
@@ -48,14 +49,14 @@ def test_every_item_of_the_graph_runs_once_and_lanes_never_overlap_themselves(ch
     assert sum(event.batch for event in step.lane("decode")) == tokens
 
 
-def test_serial_is_decode_then_compute():
+def test_serial_is_decode_then_compute() -> None:
     work, device = workload(), hardware()
     step = simulate(work, Cost(work, device), device, "serial")
     assert step.seconds == pytest.approx(decode_seconds(step) + sum(compute_seconds(step).values()))
     assert hidden_seconds(step) == 0
 
 
-def test_lanes_that_never_compete_cost_only_what_is_exposed():
+def test_lanes_that_never_compete_cost_only_what_is_exposed() -> None:
     work, device = workload(), hardware(decode_share=1e-9)
     cost = Cost(work, device)
     serial = simulate(work, cost, device, "serial")
@@ -68,7 +69,7 @@ def test_lanes_that_never_compete_cost_only_what_is_exposed():
 
 
 @pytest.mark.parametrize("share", [0.19, 0.5, 1.0])
-def test_both_lanes_at_once_are_as_fast_as_the_share_says(share):
+def test_both_lanes_at_once_are_as_fast_as_the_share_says(share: float) -> None:
     # no prompt to speak of: all engine steps decode
     work = workload(prompt_tokens=2, media_tokens=0, response_tokens=200, reference=True)
     device = hardware(decode_share=share)
@@ -80,7 +81,7 @@ def test_both_lanes_at_once_are_as_fast_as_the_share_says(share):
     assert together + slowed == pytest.approx(alone, rel=1e-3)
 
 
-def test_stream_is_never_slower_than_overlap_nor_overlap_than_serial_where_decode_leaves_room():
+def test_stream_is_never_slower_than_overlap_nor_overlap_than_serial_where_decode_leaves_room() -> None:
     device = hardware(decode_share=0.2)
     for tokens in (300, 1000, 3000):
         work = workload(prompt_tokens=tokens, media_tokens=tokens - 100)
@@ -89,7 +90,7 @@ def test_stream_is_never_slower_than_overlap_nor_overlap_than_serial_where_decod
         assert stream <= overlap * 1.001 <= serial * 1.001
 
 
-def test_fewer_graphs_ahead_take_longer():
+def test_fewer_graphs_ahead_take_longer() -> None:
     work, device = workload(), hardware(decode_share=0.2)
     cost = Cost(work, device)
     seconds = [simulate(replace(work, run_ahead=n), cost, device, "overlap").seconds for n in (1, 4, 16)]
@@ -97,7 +98,7 @@ def test_fewer_graphs_ahead_take_longer():
     assert seconds[0] > seconds[-1]
 
 
-def test_response_lengths_are_seeded_and_keep_the_median():
+def test_response_lengths_are_seeded_and_keep_the_median() -> None:
     work = workload(response_tokens=100, max_response_tokens=150)
     lengths = work.response_lengths(101)
     assert sorted(lengths)[50] == 100

@@ -19,11 +19,11 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
-def test_parameters_are_those_of_the_released_models(name, parameters):
+def test_parameters_are_those_of_the_released_models(name: str, parameters: int) -> None:
     size = size_of(SHAPES[name])
     assert size.language + size.vision == parameters
 
 
-def test_saved_activations_of_a_7b_token_are_near_the_measured_ones():
+def test_saved_activations_of_a_7b_token_are_near_the_measured_ones() -> None:
     size = size_of(SHAPES["qwen2.5-vl-7b"])
     assert 2 * (size.saved_whole + size.saved_cut) == pytest.approx(4.4e6, rel=0.05)

@@ -53,7 +53,9 @@ degrees = st.sampled_from([(1, 1), (2, 2), (4, 4), (8, 4), (8, 2), (4, 2), (2, 4
 
 
 @given(degrees, st.sampled_from([1, 2, 5]), st.sampled_from([8, 16]))
-def test_interval_map_takes_every_row_of_the_rollout_from_where_the_trainer_has_it(pair, per_group, kv_heads):
+def test_interval_map_takes_every_row_from_where_the_trainer_has_it(
+    pair: tuple[int, int], per_group: int, kv_heads: int
+) -> None:
     train, rollout = pair
     for layout in filter(by_rows, layouts(small(per_group * kv_heads, kv_heads), train, rollout)):
         held = train_shards(layout.parameter, train)
@@ -68,7 +70,7 @@ def test_interval_map_takes_every_row_of_the_rollout_from_where_the_trainer_has_
 
 
 @given(degrees, st.sampled_from([1, 2, 5]), st.sampled_from([8, 16]))
-def test_alias_is_a_strided_view_and_copy_is_none(pair, per_group, kv_heads):
+def test_alias_is_a_strided_view_and_copy_is_none(pair: tuple[int, int], per_group: int, kv_heads: int) -> None:
     train, rollout = pair
     for layout in filter(by_rows, layouts(small(per_group * kv_heads, kv_heads), train, rollout)):
         held = train_shards(layout.parameter, train)
@@ -102,21 +104,21 @@ def is_strided(one: np.ndarray, other: np.ndarray) -> bool:
     return False
 
 
-def test_shares_of_a_32b_follow_from_its_config():
+def test_shares_of_a_32b_follow_from_its_config() -> None:
     found = shares(SHAPES["qwen2.5-vl-32b"], train_tensor=8, rollout_tensor=4)
     assert [round(100 * share, 1) for share in (found.alias, found.transpose, found.copy)] == [60.1, 32.8, 7.2]
     assert round(found.copied_bytes / 2**30, 1) == 1.1
     assert round(found.full_copy_bytes / 2**30, 1) == 7.6
 
 
-def test_columns_are_transposed_only_where_the_degrees_differ():
+def test_columns_are_transposed_only_where_the_degrees_differ() -> None:
     shape = small(16, 8)
     for pair, verdict in (((4, 4), Verdict.ALIAS), ((8, 4), Verdict.TRANSPOSE), ((2, 4), Verdict.TRANSPOSE)):
         found = {x.parameter.name: x.verdict for x in layouts(shape, *pair)}
         assert found["linear_proj"] == found["linear_fc2"] == verdict
 
 
-def test_qkv_is_aliased_where_a_rank_has_one_query_group():
+def test_qkv_is_aliased_where_a_rank_has_one_query_group() -> None:
     found = {x.parameter.name: x.verdict for x in layouts(small(40, 8), 8, 8)}
     assert set(found.values()) == {Verdict.ALIAS}
 
@@ -131,18 +133,18 @@ def test_qkv_is_aliased_where_a_rank_has_one_query_group():
         (small(16, 8), 4, 0, "parallelism.rollout.tensor is 0"),
     ],
 )
-def test_degrees_that_do_not_fit_are_refused(shape, train, rollout, says):
+def test_degrees_that_do_not_fit_are_refused(shape: ModelShape, train: int, rollout: int, says: str) -> None:
     with pytest.raises(LayoutError, match=says):
         layouts(shape, train, rollout)
 
 
-def test_rows_that_nobody_or_two_hold_are_refused():
+def test_rows_that_nobody_or_two_hold_are_refused() -> None:
     with pytest.raises(LayoutError, match="rows 4 to 8 of q are held by no trainer rank"):
         list(interval_map([[Atom("q", 0, 4)]], [[Atom("q", 0, 8)]]))
     with pytest.raises(LayoutError, match="held by two"):
         list(interval_map([[Atom("q", 0, 4)], [Atom("q", 2, 4)]], [[Atom("q", 0, 6)]]))
 
 
-def test_tied_embeddings_count_once():
+def test_tied_embeddings_count_once() -> None:
     tied = sum(parameter.elements for parameter in language_parameters(SHAPES["qwen2.5-vl-3b"]))
     assert 3.0e9 < tied < 3.2e9
