@@ -17,7 +17,7 @@ BENCH := build/bench
 BENCH_MADE := $(BENCH)/made
 MAKES_DATA := trainer/rollplex/data/shapes.py trainer/rollplex/data/tiny_model.py
 
-.PHONY: help setup demo demo-seeds test test-long test-unproven lint bench bench-operator bench-table docs crds lock kube-assets
+.PHONY: help setup demo demo-seeds test test-long lint bench bench-operator bench-table docs crds lock kube-assets
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -44,17 +44,13 @@ lint: setup ## style, types, and who may import whom
 	$(BIN)/lint-imports --no-logo
 
 test: lint ## lint, then all tests but the long ones
-	$(BIN)/pytest tests/unit tests/engine tests/cluster -m "not long and not gpu and not unproven"
+	$(BIN)/pytest tests/unit tests/engine tests/cluster -m "not long and not gpu"
 
 kube-assets: setup ## Kubernetes, etcd and Helm for the cluster tests, into .kube-assets
 	$(BIN)/python -m tests.cluster.kube_assets .kube-assets
 
 test-long: setup ## the sweeps: more seeds, sizes and versions of the same checks
-	$(BIN)/pytest tests/unit tests/engine -m "long and not gpu and not unproven"
-
-test-unproven: setup ## what an open issue still has to show: the cluster's long sweeps, and tests marked unproven
-	$(BIN)/pytest tests -m "unproven and not gpu"
-	$(BIN)/pytest tests/cluster -m "long and not unproven"
+	$(BIN)/pytest tests/unit tests/engine tests/cluster -m "long and not gpu"
 
 bench: setup $(BENCH_MADE) ## every schedule on one batch: docs/performance/bench-cpu.json, and the README's table
 	mkdir -p docs/performance
