@@ -58,7 +58,7 @@ def unreadable_videos(data: Path) -> None:
 @pytest.mark.parametrize(
     ("breaks", "sections", "says"),
     [
-        (no_video, {}, r"spec\.data\.train: row .*0003.* media file .*0003\.mp4 does not exist"),
+        (no_video, {}, r"spec\.data\.train: data/train\.jsonl:5: row .*0003.* media file .*0003\.mp4 does not exist"),
         (unreadable_videos, {}, r"spec\.data\.train: no row can be used; skipped: unreadable"),
         (
             lambda data: change_rows(data / "train.jsonl", drop_answer),
