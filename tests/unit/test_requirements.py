@@ -66,7 +66,7 @@ def imported(folder: str) -> set[str]:
     [
         ("trainer", {"rollplex"}, ("train", "wandb", "gpu")),
         ("operator", {"rollplex", "rollplex_operator"}, ("operator",)),
-        ("tests", {"rollplex", "rollplex_operator", "tests"}, ("train", "operator", "dev")),
+        ("tests", {"rollplex", "rollplex_operator", "tests", "docs"}, ("train", "operator", "dev")),
     ],
 )
 def test_what_is_imported_is_asked_for(folder: str, own: set[str], extras: tuple[str, ...]) -> None:
