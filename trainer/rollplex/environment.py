@@ -26,8 +26,9 @@ _EVERYWHERE = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",  # also transformers' bars for loading and saving weights
     "TORCH_CPP_LOG_LEVEL": "ERROR",  # "NUMA binding: Using MEMBIND policy"
-    # vLLM's attention kernels would multiply float32 as tf32, three digits coarser than the trainer
+    # float32 means float32: with tf32 in attention kernels (Triton) or convolutions, rollout and trainer part by 3e-4
     "TRITON_F32_DEFAULT": "ieee",
+    "NVIDIA_TF32_OVERRIDE": "0",
 }
 _ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding would pin the compute lane's thread to the engine's core
