@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rollplex import calibrate
 from rollplex.planner.hardware import hardware_of
@@ -41,6 +42,10 @@ def test_raw_figures_say_how_they_were_come_by(measured: tuple[dict[str, Any], l
 def test_cpu_lists_of_the_kernel_are_read() -> None:
     assert calibrate._cpu_list("0-3,8\n") == {0, 1, 2, 3, 8}
     assert calibrate._cpu_list("\n") == set()
+
+
+def test_gradients_are_on_as_before_afterwards(measured: tuple[dict[str, Any], list[str]]) -> None:
+    assert torch.is_grad_enabled()
 
 
 def test_affinity_is_as_before_afterwards(measured: tuple[dict[str, Any], list[str]]) -> None:

@@ -58,9 +58,9 @@ class Device:
         return best
 
 
+@torch.no_grad()
 def measure(device: Device, say: Callable[[str], None]) -> dict[str, Any]:
     """Figures for a plan under ``hardware``, and what they were read off under ``measured``."""
-    torch.set_grad_enabled(False)
     say("matrix products")
     flops = _gemm(device)
     say("memory")
