@@ -20,6 +20,7 @@ from rollplex_operator.decision import Decision, Delete, Manifest, Note
 from rollplex_operator.kube import PARALLEL_WRITES, ApiError, Kube
 from rollplex_operator.names import FIELD_MANAGER
 from rollplex_operator.observation import JobView, Refusal
+from rollplex_operator.projections import child_view
 from rollplex_operator.resources import JOBS, PODS, Resource
 from rollplex_operator.store import Key, Store
 from rollplex_operator.times import timestamp
@@ -136,11 +137,31 @@ class Writer:
         resource = resources.of(manifest)
         name = manifest["metadata"]["name"]
         try:
+            await self._leave_others(job, resource, name)
             self._store.put(resource, await self._kube.apply(resource, job.namespace, manifest))
             refusals.clear(resource.kind, name)
         except ApiError as error:
             outcome.refuse(error)
             refusals.add(resource.kind, name, error, self._wall())
+
+    async def _leave_others(self, job: JobView, resource: Resource, name: str) -> None:
+        """An apply would make what somebody else created under this name the job's, and it would go with the job.
+
+        Raises:
+            ApiError: 409, as a creation gets it.
+        """
+        known = ((child.kind, child.name) for child in self._store.children(key_of(job)) if child.owner_uid == job.uid)
+        if (resource.kind, name) in known:
+            return
+        try:
+            body = await self._kube.get(resource.path(job.namespace, name))
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return
+        if child_view(body).owner_uid != job.uid:
+            way_out = "delete it, or create the job under another name"
+            raise ApiError(409, "AlreadyExists", f"this name is taken by one that is not the job's; {way_out}")
 
     async def _create_all(
         self, job: JobView, manifests: Sequence[Manifest], refusals: Refusals, outcome: Outcome

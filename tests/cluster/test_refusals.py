@@ -77,3 +77,15 @@ def test_case_07_lost_guaranteed_qos_is_said(situation: Situation) -> None:
         situation.wait("job", has_reason("NumaAligned", "NotGuaranteed"))
         assert situation.condition("NumaAligned")["status"] == "False"
         assert situation.made() == 2
+
+
+def test_objects_of_others_under_a_childs_name_are_left_alone(situation: Situation) -> None:
+    """An apply would take them over, and they would go with the job."""
+    mine = situation.client.create("configmaps", {"metadata": {"name": "job"}, "data": {"mine": "precious"}})
+    situation.create()
+    situation.wait("job", has_reason("PodsCreated", "Refused"))
+    assert "ConfigMap job: this name is taken" in situation.condition("PodsCreated")["message"]
+    assert not situation.pods()
+    assert situation.client.get("configmaps", "job") == mine
+    situation.client.delete("configmaps", "job")
+    assert situation.wait("job", "Running")["status"]["restarts"] == 0

@@ -57,7 +57,8 @@ class PodFault:
 
 def find(turn: Turn) -> PodFault | None:
     """The cause, or None while all is well or it is too early to tell."""
-    found = [fault for pod in turn.current if not rejected(pod) for fault in _of_pod(turn, pod)]
+    replaced = {pod.uid for pod in rejected(turn)}
+    found = [fault for pod in turn.current if pod.uid not in replaced for fault in _of_pod(turn, pod)]
     if turn.status.is_true(Condition.PODS_CREATED) and (missing := turn.missing):
         went = {pod.name: pod for pod in turn.gone if pod.attempt == turn.status.attempt}
         names = [pod_name(turn.observation.job.name, index) for index in missing]

@@ -30,5 +30,8 @@ def _former_job(turn: Turn) -> list[str]:
     view = turn.observation.job
     taken = {pod_name(view.name, index) for index in range(turn.nodes)}
     left = [pod.name for pod in turn.observation.pods if pod.owner_uid != view.uid and pod.name in taken]
-    left += [f"{child.kind} {child.name}" for child in turn.observation.children if child.owner_uid != view.uid]
+    # what has our label and no owner is not a former job's: nobody would remove it
+    left += [
+        f"{child.kind} {child.name}" for child in turn.observation.children if child.owner_uid not in ("", view.uid)
+    ]
     return left

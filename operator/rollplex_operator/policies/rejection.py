@@ -1,8 +1,8 @@
 """Pods that a node's kubelet did not admit: TopologyAffinityError, UnexpectedAdmissionError, OutOfcpu and kin.
 
 None of their containers ever started, so the attempt has not begun: they are replaced within it, after a wait that
-grows with each round, and no restart is counted. ``status.rejections`` has the rounds and the time of the last one; a
-pod that is older than that time was counted already.
+grows with each round, and no restart is counted. ``status.rejections`` has the rounds and the time of the last one;
+until its wait is over no pod is made, so one that is found before was counted. Only this process's own clock is asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from rollplex_operator.times import seconds_of, timestamp
 FIRST_SECONDS, MOST_SECONDS = 2.0, 300.0
 
 
-def rejected(pod: PodView) -> bool:
+def rejected(turn: Turn) -> list[PodView]:
+    """Pods of this attempt that never ran. Once all ran, a refusal is a fault: it comes from a kubelet that was started
+    anew, which leaves out of its report that their containers ran before."""
+    if turn.status.is_true(Condition.RUNNING):
+        return []
+    return [pod for pod in turn.current if _refused(pod)]
+
+
+def _refused(pod: PodView) -> bool:
     """Whether the kubelet refused it. A disrupted pod was admitted once."""
     started = any(each.running or each.exit_code is not None or each.restarts for each in pod.containers)
     return pod.phase == "Failed" and bool(pod.reason) and not started and not pod.disrupted
@@ -25,12 +33,11 @@ def rejected(pod: PodView) -> bool:
 
 def rejection(turn: Turn) -> bool:
     """Condition PodsCreated False, reason RejectedByNode, while a pod was or is to be replaced."""
-    pods = [pod for pod in turn.current if rejected(pod)]
+    pods = rejected(turn)
     if not pods:
         return False
     known = turn.status.fields.get("rejections") or {}
-    last = seconds_of(known.get("time"))
-    if last is None or any(pod.created > last for pod in pods):
+    if turn.now >= replaced_at(turn) and any(pod.deleting_since is None for pod in pods):
         turn.status.fields["rejections"] = {"count": known.get("count", 0) + 1, "time": timestamp(turn.now)}
     first = pods[0]
     message = f"{place(first)} was not admitted by its kubelet: {first.reason}: {first.message}"

@@ -32,6 +32,15 @@ def test_case_03_other_children_of_a_former_job_are_not_taken_over() -> None:
     assert ("Service", "job") not in {(each["kind"], each["metadata"]["name"]) for each in decision.apply}
 
 
+def test_an_object_with_the_label_and_no_owner_holds_nothing_up() -> None:
+    """Such as a copy that somebody made: nobody will remove it."""
+    cluster = Cluster(2)
+    cluster.children["ConfigMap", "copy"] = ChildView("ConfigMap", "copy", "other", "", 0, "abc")
+    cluster.settle()
+    assert cluster.created == 2
+    assert ("ConfigMap", "copy") in cluster.children
+
+
 def test_case_03_a_child_that_the_server_refuses_does_not_fail_the_job() -> None:
     cluster = Cluster(2)
     message = 'Service "job" is invalid: metadata.ownerReferences: Only one reference can have Controller set to true'

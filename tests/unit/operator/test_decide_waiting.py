@@ -80,7 +80,9 @@ def test_case_27_gang_objects_come_first_and_outlive_their_pods() -> None:
     assert [key for key in cluster.children if key[0] == "PodGroup"] == [("PodGroup", "job-1")]
 
 
-def test_case_28_rejected_pods_are_replaced_later_and_later() -> None:
+@pytest.mark.parametrize("ahead", [0.0, 300.0, -300.0])
+def test_case_28_rejected_pods_are_replaced_later_and_later(ahead: float) -> None:
+    """``ahead``: seconds of the server's clock, which says when a pod was created, before the operator's."""
     cluster = Cluster(2)
     made: list[float] = []
     for _ in range(1500):
@@ -90,6 +92,7 @@ def test_case_28_rejected_pods_are_replaced_later_and_later() -> None:
         if pod is not None and pod.phase == "Pending":
             why = "Resources cannot be allocated with Topology locality"
             cluster.change("job-1", phase="Failed", node="node-1", reason="TopologyAffinityError", message=why)
+            cluster.change("job-1", created=cluster.now + ahead)
         cluster.pass_time(0.1)
     waits = [after - before for before, after in itertools.pairwise(made)]
     assert waits == sorted(waits)
@@ -101,6 +104,17 @@ def test_case_28_rejected_pods_are_replaced_later_and_later() -> None:
     cluster.pass_time(400.0)
     again(cluster)
     assert (cluster.phase, counters(cluster)) == ("Running", (0, 0, 0))
+
+
+def test_case_28_a_kubelet_that_started_anew_refuses_a_pod_that_ran() -> None:
+    """A node with devices that was rebooted: its report leaves out that the containers ran."""
+    cluster = started()
+    containers = tuple(replace(each, running=False, ready=False) for each in cluster.pods["job-1"].containers)
+    cluster.change("job-1", phase="Failed", reason="UnexpectedAdmissionError", containers=containers)
+    cluster.settle()
+    assert (cluster.phase, counters(cluster)) == ("Restarting", (1, 1, 1))
+    again(cluster)
+    assert (cluster.phase, cluster.created) == ("Running", 4)
 
 
 # ---- progress
