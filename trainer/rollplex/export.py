@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable
@@ -105,10 +104,9 @@ def export(run: str, out: Path, step: int | None, say: Callable[[str], object]) 
     views = hf_views(dict(found.tensors("actor/language.")), dict(found.tensors("actor/visual.")), shape)
     score = "not measured" if found.score is None else f"{found.score:.3f}"
     name = job["metadata"]["name"]
-    config = json.loads((source / "config.json").read_text())
     readme = README.format(
         name=name, step=found.step, source=source, job=name, score=score,
-        module=config["model_type"], architecture=config["architectures"][0],
+        module=shape.family.model_type, architecture=shape.family.architecture,
     )  # fmt: skip
     try:
         files = export_folder(out, views, source, readme, SHARD_BYTES)

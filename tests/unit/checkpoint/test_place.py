@@ -45,3 +45,17 @@ def test_run_is_found_by_name_by_folder_and_by_checkpoint_path(tmp_path: Path, m
     assert Place.of_run("kept") == Place.of_run("kept/run") == Place(Path("kept/run"), Path("kept"))
     with pytest.raises(JobError, match=r"RUN: runs/nothing is no folder; runs here: demo"):
         Place.of_run("nothing")
+
+
+def test_a_folder_that_is_no_run_does_not_hide_the_run_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    with pytest.raises(JobError, match=r"RUN: demo has no checkpoint"):
+        Place.of_run("demo")
+    CheckpointStore(Path("runs/demo/checkpoints")).write(1, {}, {})
+    assert Place.of_run("demo") == Place(Path("runs/demo"), Path("runs/demo/checkpoints"))
+    Path("runs/new").mkdir()
+    with pytest.raises(JobError, match=r"RUN: runs/new has no checkpoint"):
+        Place.of_run("new")

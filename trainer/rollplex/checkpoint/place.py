@@ -40,11 +40,14 @@ class Place:
         Raises:
             JobError: there is no such run, or it has no checkpoint.
         """
-        folder = Path(run) if Path(run).is_dir() or "/" in run else RUNS / run
+        # a folder of that name that is no run (the model's, say) does not hide the run of that name
+        folders = [Path(run)] if "/" in run else [Path(run), RUNS / run]
+        for folder in folders:
+            for place in (cls(folder, folder / "checkpoints"), cls(folder / "run", folder), cls(folder, folder.parent)):
+                if place.run.is_dir() and CheckpointStore(place.checkpoints).steps():
+                    return place
+        folder = next((folder for folder in reversed(folders) if folder.is_dir()), folders[-1])
         if not folder.is_dir():
             known = sorted(path.name for path in RUNS.iterdir() if path.is_dir()) if RUNS.is_dir() else []
             raise JobError.at("RUN", f"{folder} is no folder; runs here: {', '.join(known) or 'none'}")
-        for place in (cls(folder, folder / "checkpoints"), cls(folder / "run", folder), cls(folder, folder.parent)):
-            if place.run.is_dir() and CheckpointStore(place.checkpoints).steps():
-                return place
         raise JobError.at("RUN", f"{folder} has no checkpoint; one is saved every checkpoint.everySteps and at the end")

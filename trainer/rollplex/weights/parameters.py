@@ -12,8 +12,8 @@ from rollplex.api.shapes import ModelShape
 class Parameter:
     """One parameter of the language model: its whole shape, how often it occurs and how it is cut.
 
-    ``axis`` 0: rows, 1: columns, None: every rank has all of it. ``parts`` are (name, rows a head or unit) of a fused
-    tensor; ``unit_rows`` > 0: the trainer interleaves the parts unit by unit (a query group).
+    ``axis`` 0: rows, 1: columns, None: every rank has all of it. ``parts``: (name, rows of a unit) of a fused tensor;
+    ``units`` > 0: the trainer interleaves the parts unit by unit (a query group), else each part is one unit.
     """
 
     name: str
